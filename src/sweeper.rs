@@ -1,4 +1,4 @@
-//! The Sweeper actor: puts idle sessions to rest, and clears away what no session owns.
+//! Sweeper actor: pauses or stops idle sessions, and removes what no session owns.
 
 use std::{
     collections::HashSet,
@@ -20,59 +20,62 @@ use crate::{
     store::{SessionId, SessionSnapshot, Store},
 };
 
-/// Sweep now.
+/// Requests a sweep now.
 #[derive(Debug, Message)]
 #[rtype(result = "Swept")]
 pub struct Sweep;
 
-/// What a sweep did.
+/// Result of a sweep.
 #[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, utoipa::ToSchema)]
 pub struct Swept {
-    /// Sessions paused or stopped because nothing happened in them.
+    /// Number of sessions that were paused or stopped because they were idle.
     #[serde(rename = "rested")]
     pub idled: usize,
-    /// Actors of sessions that were at rest, let go.
+    /// Number of actors of idle sessions that were unloaded.
     #[serde(rename = "retired")]
     pub passivated: usize,
-    /// Sandboxes that no session owned, removed.
+    /// Number of sandboxes without an owner that were removed.
     pub sandboxes: usize,
-    /// Sandboxes that ran though their sessions were at rest, stopped.
+    /// Number of sandboxes that were stopped because their sessions are stopped.
     pub stopped: usize,
-    /// Sandboxes that stood still, or did not, against what their sessions say, put right.
+    /// Number of sandboxes that were paused or unpaused to match their sessions.
     #[serde(rename = "righted")]
     pub corrected: usize,
-    /// Run directories, with their sockets, that no session owned, removed.
+    /// Number of run directories without an owner that were removed.
     pub run_directories: usize,
-    /// Bytes of the journal that the disk got back.
+    /// Bytes of the journal that were freed on disk.
     pub journal_bytes: u64,
 }
 
-/// What the Sweeper works with.
+/// Dependencies and settings of the Sweeper.
 pub struct SweeperParts {
     pub directory: Addr<Directory>,
     pub store: Arc<dyn Store>,
     pub sandbox: Arc<dyn SandboxDriver>,
     pub actor_registry: ActorRegistry,
+    /// Parent of the run directories.
     pub runs: PathBuf,
+    /// Time from the end of one sweep to the next.
     pub interval: Duration,
-    /// A session in which nothing happened for so long is paused; one that stays so is stopped later.
+    /// Idle time after which a session is paused.
     pub pause_after: Duration,
+    /// Idle time after which a paused session is stopped.
     pub stop_after: Duration,
 }
 
-/// How often the Sweeper looks whether the server is awake.
+/// Interval of the heartbeat that detects a suspended server.
 const HEARTBEAT: Duration = Duration::from_secs(1);
-/// A heartbeat that comes after so long: nothing ran meanwhile, because the server was stopped or its machine slept.
+/// Gap between heartbeats that counts as a suspension: the server was stopped or its machine slept.
 const SUSPENDED_AFTER: Duration = Duration::from_secs(6);
 
-/// The Sweeper actor.
+/// Actor that sweeps at an interval and on request.
 pub struct Sweeper {
     parts: Arc<SweeperParts>,
     entry: ActorEntry,
     awake: Arc<AwakeClock>,
 }
 
-/// How long the server has been awake. Nobody is idle who could do nothing.
+/// Clock of the time since the server's start or last suspension. Suspended time is no idle time.
 struct AwakeClock(Mutex<Heartbeats>);
 
 struct Heartbeats {
@@ -86,8 +89,10 @@ impl AwakeClock {
         AwakeClock(Mutex::new(Heartbeats { last: now, awake_since: now }))
     }
 
-    /// Until `now`, which may come before the heartbeat that is late: in the middle of a sweep, too, the server may be stopped
-    /// and go on.
+    /// Records a heartbeat at `now` and returns the time since the start or the last suspension.
+    ///
+    /// A sweep calls this too. The server may be suspended in the middle of a sweep, before the
+    /// late heartbeat.
     fn awake_for(&self, now: Instant) -> Duration {
         let mut beats = self.0.lock().unwrap_or_else(PoisonError::into_inner);
         if now - beats.last > SUSPENDED_AFTER {
@@ -99,6 +104,7 @@ impl AwakeClock {
 }
 
 impl Sweeper {
+    /// Starts the actor. The first sweep begins at once.
     pub fn start(parts: SweeperParts) -> Addr<Sweeper> {
         let entry = parts.actor_registry.register(ActorKind::Sweeper, None);
         entry.set_state("waiting");
@@ -114,7 +120,7 @@ impl Sweeper {
 impl Actor for Sweeper {
     type Context = Context<Sweeper>;
 
-    /// The first sweep is at once: a server that died may have left something behind.
+    /// Begins the first sweep at once. A server that died may have left something behind.
     fn started(&mut self, ctx: &mut Context<Sweeper>) {
         ctx.run_interval(HEARTBEAT, |sweeper, _| {
             sweeper.awake.awake_for(Instant::now());
@@ -123,7 +129,7 @@ impl Actor for Sweeper {
     }
 }
 
-/// It is time again.
+/// Timer of the next sweep.
 #[derive(Message)]
 #[rtype(result = "()")]
 struct Tick;
@@ -131,7 +137,8 @@ struct Tick;
 impl Handler<Tick> for Sweeper {
     type Result = ();
 
-    /// The next one is timed from the end of this one, so a slow engine never has two sweeps at once.
+    /// Starts a sweep, and times the next one from its end. A slow engine never has two timed
+    /// sweeps at once.
     fn handle(&mut self, _: Tick, ctx: &mut Context<Sweeper>) {
         let sweep = self.sweep().into_actor(self);
         ctx.spawn(sweep.map(|swept, sweeper, ctx| {
@@ -153,7 +160,7 @@ impl Handler<Sweep> for Sweeper {
 
 async fn sweep(parts: Arc<SweeperParts>, awake: Arc<AwakeClock>) -> Swept {
     let mut swept = Swept::default();
-    // Before any is ordered to rest, which takes it a moment.
+    // Sandboxes are compared first. Pauses and stops that this sweep requests take a moment.
     clear_sandboxes(&parts, &mut swept).await;
     swept.idled = pause_or_stop_idle(&parts, &awake).await;
     swept.passivated = parts.directory.send(PassivateIdle).await.unwrap_or_default();
@@ -162,48 +169,50 @@ async fn sweep(parts: Arc<SweeperParts>, awake: Arc<AwakeClock>) -> Swept {
     swept
 }
 
-/// Asks every live session to rest. Whether it may is its own to say, at that moment: what works, waits for a person or is
-/// watched refuses.
+/// Requests each loaded session to pause or stop if it is idle. Returns the number that did.
+///
+/// The session decides at that moment. It rejects the request while it works, waits for a person or
+/// is watched.
 async fn pause_or_stop_idle(parts: &SweeperParts, awake: &AwakeClock) -> usize {
     let live = match parts.store.live().await {
         Ok(live) => live,
         Err(e) => {
-            warn!("the sweep cannot see the sessions: {e}");
+            warn!("the sweep cannot list the sessions: {e}");
             return 0;
         }
     };
-    let mut rested = 0;
+    let mut idled = 0;
     for SessionSnapshot { record, .. } in live {
         let Ok(Some(session)) = parts.directory.send(GetIfRunning { id: record.id }).await else { continue };
         let awake = awake.awake_for(Instant::now());
-        let rest =
+        let request =
             PauseOrStopIfIdle { pause_after: parts.pause_after, stop_after: parts.stop_after, server_awake: awake };
-        rested += usize::from(matches!(session.send(rest).await, Ok(Ok(_))));
+        idled += usize::from(matches!(session.send(request).await, Ok(Ok(_))));
     }
-    rested
+    idled
 }
 
 async fn compact(parts: &SweeperParts) -> u64 {
     match parts.store.compact().await {
         Ok(compacted) => compacted.freed,
         Err(e) => {
-            warn!("the journal keeps space that it does not need: {e}");
+            warn!("the journal cannot be compacted: {e}");
             0
         }
     }
 }
 
-/// Sandboxes that nobody owns are removed; those that are not what their sessions say are made so.
+/// Removes sandboxes without an owner, and reconciles those that differ from their sessions.
 async fn clear_sandboxes(parts: &SweeperParts, swept: &mut Swept) {
     let found = match parts.sandbox.list().await {
         Ok(found) => found,
-        Err(e) => return warn!("the sweep cannot see the sandboxes: {e}"),
+        Err(e) => return warn!("the sweep cannot list the sandboxes: {e}"),
     };
     for FoundSandbox { session, presence, .. } in found {
         match (expected_sandbox(parts, session).await, presence) {
             (ExpectedSandbox::Absent, _) => match parts.sandbox.remove(session).await {
                 Ok(()) => swept.sandboxes += 1,
-                Err(e) => warn!(%session, "a sandbox that nobody owns cannot be removed: {e}"),
+                Err(e) => warn!(%session, "a sandbox without an owner cannot be removed: {e}"),
             },
             (ExpectedSandbox::Stopped, SandboxPresence::Running | SandboxPresence::Paused) => {
                 swept.stopped += usize::from(reconcile(parts, session, presence).await);
@@ -223,43 +232,49 @@ async fn clear_sandboxes(parts: &SweeperParts, swept: &mut Swept) {
     }
 }
 
-/// The session itself orders it, if it still means it so: nobody else knows what it was told since.
-async fn reconcile(parts: &SweeperParts, id: SessionId, seen: SandboxPresence) -> bool {
+/// Requests the session to reconcile its sandbox. Returns true if the session ordered a correction.
+///
+/// The session decides, because only its actor has the newest requests.
+async fn reconcile(parts: &SweeperParts, id: SessionId, observed: SandboxPresence) -> bool {
     match parts.directory.send(Open { id }).await {
-        Ok(Ok(session)) => session.send(Reconcile { observed: seen }).await.unwrap_or(false),
+        Ok(Ok(session)) => session.send(Reconcile { observed }).await.unwrap_or(false),
         Ok(Err(_)) | Err(_) => false,
     }
 }
 
-/// It is the last that goes of a sandbox: where a removal was broken off behind the sandbox itself, what is left of it is to go too.
+/// Removes run directories without an owner, with what is left of their sandboxes.
+///
+/// The run directory is the last trace of a sandbox that is removed. If a removal was cancelled
+/// before that, the driver's leftovers are removed here too.
 async fn remove_run_directories(parts: &SweeperParts) -> usize {
     let runs = parts.runs.clone();
-    let there = tokio::task::spawn_blocking(move || sessions_in(&runs)).await.unwrap_or_default();
+    let sessions = tokio::task::spawn_blocking(move || sessions_in(&runs)).await.unwrap_or_default();
     let mut removed = 0;
-    for session in there {
+    for session in sessions {
         if expected_sandbox(parts, session).await != ExpectedSandbox::Absent {
             continue;
         }
         if let Err(e) = parts.sandbox.remove(session).await {
-            warn!(%session, "what is left of a sandbox that nobody owns cannot be removed: {e}");
+            warn!(%session, "the leftovers of a sandbox without an owner cannot be removed: {e}");
             continue;
         }
         match RunDir::of(&parts.runs, session).remove().await {
             Ok(()) => removed += 1,
-            Err(e) => warn!(%session, "a run directory that nobody owns cannot be removed: {e}"),
+            Err(e) => warn!(%session, "a run directory without an owner cannot be removed: {e}"),
         }
     }
     removed
 }
 
-/// What a session wants of what is found of it.
+/// Sandbox state that a session's record implies.
 #[derive(PartialEq)]
 enum ExpectedSandbox {
     Running,
     Paused,
     Stopped,
-    /// It is on its way up, or nobody knows.
+    /// The session is starting, or its record cannot be read.
     Undecided,
+    /// The session does not exist or has ended. Its sandbox is removed.
     Absent,
 }
 
@@ -276,7 +291,7 @@ async fn expected_sandbox(parts: &SweeperParts, session: SessionId) -> ExpectedS
             }
         },
         Err(e) => {
-            warn!(%session, "whether the session is there cannot be told: {e}");
+            warn!(%session, "the session's record cannot be read: {e}");
             ExpectedSandbox::Undecided
         }
     }
@@ -292,7 +307,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_server_that_stood_still_has_been_awake_since_then() {
+    fn suspension_restarts_the_awake_clock() {
         let awake = AwakeClock::start_now();
         let begin = Instant::now();
         let after = |seconds| begin + Duration::from_secs(seconds);
@@ -300,7 +315,11 @@ mod tests {
             awake.awake_for(after(second));
         }
         assert!(awake.awake_for(after(100)) >= Duration::from_secs(100));
-        assert_eq!(awake.awake_for(after(2500)), Duration::ZERO, "whoever asks first, heartbeat or sweep");
+        assert_eq!(
+            awake.awake_for(after(2500)),
+            Duration::ZERO,
+            "the first call after the suspension restarts the clock"
+        );
         assert_eq!(awake.awake_for(after(2503)), Duration::from_secs(3));
     }
 }

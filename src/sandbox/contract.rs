@@ -1,12 +1,14 @@
-//! What every driver promises, as tests that each driver runs against itself: [`suite!`] makes one of each promise.
+//! Contract of [`SandboxDriver`](super::SandboxDriver), as tests that each driver runs.
+//!
+//! [`suite!`] makes one test of each promise.
 //!
 //! ```ignore
-//! contract::suite!(bench);                          // in the driver's own tests
-//! async fn bench() -> Option<contract::Bench> { … } // `None` skips, where there is nothing to test on
+//! contract::suite!(fixture);                                   // in the driver's own tests
+//! async fn fixture() -> Option<contract::DriverFixture> { … }  // `None` skips the tests
 //! ```
 //!
-//! The agent of these tests is a `sh` script, which is an executable like another; it tells what it saw by files in its
-//! workspace. [`walls`] asks what it can reach from inside.
+//! The agent of these tests is a `sh` script. It reports through files in its workspace.
+//! [`isolation`] tests what an agent can reach from inside.
 
 use std::time::Duration;
 
@@ -22,330 +24,343 @@ use fixture::SandboxFixture;
 pub(crate) use fixture::eventually;
 pub(crate) use isolation::*;
 
-/// One `#[tokio::test]` for each promise, on what `$bench` makes.
+/// Defines a `#[tokio::test]` for each promise, with the fixture that `$fixture` returns.
 macro_rules! suite {
-    ($bench:path) => {
-        $crate::sandbox::contract::suite!(@ $bench:
-            a_started_one_runs_and_is_left_alone
-            starts_at_once_make_one
-            an_exited_one_is_started_again
-            frozen_stands_still_and_thawed_goes_on
-            of_freezes_and_thaws_at_once_the_last_holds
-            a_frozen_one_is_left_frozen_by_start
-            a_frozen_one_can_be_stopped_and_removed
+    ($fixture:path) => {
+        $crate::sandbox::contract::suite!(@ $fixture:
+            start_leaves_running_sandbox_alone
+            concurrent_starts_create_one_sandbox
+            exited_sandbox_starts_again
+            pause_stops_and_unpause_continues_processes
+            last_of_concurrent_pauses_and_unpauses_holds
+            start_leaves_paused_sandbox_paused
+            paused_sandbox_can_be_stopped_and_removed
             workspace_and_home_outlive_the_sandbox
-            wait_tells_the_code_and_the_last_words
-            wait_tells_a_signal
-            wait_notices_a_stop_and_a_removal
-            what_is_not_there_is_said_so
-            another_driver_finds_and_controls_it
-            another_driver_tells_how_it_ended
-            logs_are_the_newest
-            stats_are_of_this_sandbox
-            it_holds_no_privileges
-            it_reaches_no_network
-            its_environment_is_clean
-            it_sees_nothing_of_the_host
-            it_writes_only_where_it_may
-            it_hears_the_gateway
-            a_fork_bomb_is_held
-            a_memory_hog_is_ended
+            wait_returns_exit_code_and_stderr_tail
+            wait_returns_signal_as_exit_code
+            wait_returns_after_stop_and_removal
+            missing_sandbox_is_reported_as_not_found
+            reopened_driver_finds_and_controls_sandbox
+            reopened_driver_returns_exit
+            logs_return_newest_bytes
+            stats_cover_this_sandbox
+            agent_has_no_privileges
+            agent_reaches_no_network
+            agent_environment_is_clean
+            agent_sees_nothing_of_host
+            agent_writes_only_to_its_directories
+            agent_sees_rebound_gateway_socket
+            fork_bomb_stays_within_pid_limit
+            memory_hog_is_killed
         );
     };
-    (@ $bench:path: $($promise:ident)*) => {$(
+    (@ $fixture:path: $($promise:ident)*) => {$(
         #[tokio::test]
         async fn $promise() {
-            if let Some(bench) = $bench().await {
-                $crate::sandbox::contract::$promise(&bench).await;
+            if let Some(fixture) = $fixture().await {
+                $crate::sandbox::contract::$promise(&fixture).await;
             }
         }
     )*};
 }
 pub(crate) use suite;
 
-/// Each start of its process leaves a line in `runs`, in the workspace and at home; `up` appears when they are there.
-const COUNTS_ITS_STARTS: &str = "echo run >>/workspace/runs; echo run >>$HOME/runs; : >/workspace/up; exec sleep 1000";
+/// Script that appends a line to `runs` in workspace and home at each start. Then `up` appears.
+const COUNT_STARTS: &str = "echo run >>/workspace/runs; echo run >>$HOME/runs; : >/workspace/up; exec sleep 1000";
 const TICKS: &str = "n=0; while :; do n=$((n+1)); echo $n >/workspace/tick; sleep 0.05; done";
 
-pub(crate) async fn a_started_one_runs_and_is_left_alone(bench: &DriverFixture) {
-    bench.check().await.expect("sandboxes can be started");
-    bench
-        .with_sandbox(COUNTS_ITS_STARTS, async |room| {
-            room.start().await;
-            room.wait_for_file("up").await;
-            room.start().await;
-            assert_eq!(room.presence().await, Some(SandboxPresence::Running));
-            assert_eq!(room.read("runs"), "run\n", "its process is the first one still");
+pub(crate) async fn start_leaves_running_sandbox_alone(fixture: &DriverFixture) {
+    fixture.check().await.expect("driver is available");
+    fixture
+        .with_sandbox(COUNT_STARTS, async |sandbox| {
+            sandbox.start().await;
+            sandbox.wait_for_file("up").await;
+            sandbox.start().await;
+            assert_eq!(sandbox.presence().await, Some(SandboxPresence::Running));
+            assert_eq!(sandbox.read("runs"), "run\n", "the second start starts no second process");
         })
         .await;
 }
 
-pub(crate) async fn starts_at_once_make_one(bench: &DriverFixture) {
-    bench
-        .with_sandbox(COUNTS_ITS_STARTS, async |room| {
-            join_all((0..6).map(|_| room.start())).await;
-            room.wait_for_file("up").await;
-            let found = bench.list().await.expect("they are listed");
-            assert_eq!(found.iter().filter(|found| found.session == room.spec.session).count(), 1);
-            assert_eq!(room.read("runs"), "run\n");
+pub(crate) async fn concurrent_starts_create_one_sandbox(fixture: &DriverFixture) {
+    fixture
+        .with_sandbox(COUNT_STARTS, async |sandbox| {
+            join_all((0..6).map(|_| sandbox.start())).await;
+            sandbox.wait_for_file("up").await;
+            let found = fixture.list().await.expect("list succeeds");
+            assert_eq!(found.iter().filter(|found| found.session == sandbox.spec.session).count(), 1);
+            assert_eq!(sandbox.read("runs"), "run\n");
         })
         .await;
 }
 
-pub(crate) async fn an_exited_one_is_started_again(bench: &DriverFixture) {
-    bench
-        .with_sandbox("echo run >>/workspace/runs; exit 3", async |room| {
+pub(crate) async fn exited_sandbox_starts_again(fixture: &DriverFixture) {
+    fixture
+        .with_sandbox("echo run >>/workspace/runs; exit 3", async |sandbox| {
             for runs in 1..=3 {
-                room.start().await;
-                assert_eq!(room.exit().await.code, Some(3));
-                assert_eq!(room.presence().await, Some(SandboxPresence::Exited));
-                assert_eq!(room.read("runs").lines().count(), runs);
+                sandbox.start().await;
+                assert_eq!(sandbox.exit().await.code, Some(3));
+                assert_eq!(sandbox.presence().await, Some(SandboxPresence::Exited));
+                assert_eq!(sandbox.read("runs").lines().count(), runs);
             }
         })
         .await;
 }
 
-pub(crate) async fn frozen_stands_still_and_thawed_goes_on(bench: &DriverFixture) {
-    bench
-        .with_sandbox(TICKS, async |room| {
-            room.start().await;
-            room.wait_for_file("tick").await;
-            bench.pause(room.spec.session).await.expect("it freezes");
-            bench.pause(room.spec.session).await.expect("and may be frozen again");
-            assert_eq!(room.presence().await, Some(SandboxPresence::Paused));
-            let before = room.read("tick");
+pub(crate) async fn pause_stops_and_unpause_continues_processes(fixture: &DriverFixture) {
+    fixture
+        .with_sandbox(TICKS, async |sandbox| {
+            sandbox.start().await;
+            sandbox.wait_for_file("tick").await;
+            fixture.pause(sandbox.spec.session).await.expect("pause succeeds");
+            fixture.pause(sandbox.spec.session).await.expect("second pause is no error");
+            assert_eq!(sandbox.presence().await, Some(SandboxPresence::Paused));
+            let before = sandbox.read("tick");
             tokio::time::sleep(Duration::from_millis(400)).await;
-            assert_eq!(room.read("tick"), before, "time stood still");
-            bench.unpause(room.spec.session).await.expect("it thaws");
-            bench.unpause(room.spec.session).await.expect("and may be thawed again");
-            assert_eq!(room.presence().await, Some(SandboxPresence::Running));
-            eventually("it goes on", async || room.read("tick") != before).await;
+            assert_eq!(sandbox.read("tick"), before, "a paused script writes nothing");
+            fixture.unpause(sandbox.spec.session).await.expect("unpause succeeds");
+            fixture.unpause(sandbox.spec.session).await.expect("second unpause is no error");
+            assert_eq!(sandbox.presence().await, Some(SandboxPresence::Running));
+            eventually("the script continues", async || sandbox.read("tick") != before).await;
         })
         .await;
 }
 
-/// A start ends with a freeze or a thaw, and its session may order one at the same time.
-pub(crate) async fn of_freezes_and_thaws_at_once_the_last_holds(bench: &DriverFixture) {
-    bench
-        .with_sandbox(TICKS, async |room| {
-            room.start().await;
-            room.wait_for_file("tick").await;
-            let session = room.spec.session;
-            // Docker notes how a container stands also when it hears of it from beneath, which may be of the order before.
-            let stands =
-                async |so| eventually("it is told how it stands", async || room.presence().await == Some(so)).await;
-            let still = async || {
-                let before = room.read("tick");
-                tokio::time::sleep(Duration::from_millis(200)).await;
-                room.read("tick") == before
+/// A start ends with a pause or an unpause, and the session may order another one at the same time.
+pub(crate) async fn last_of_concurrent_pauses_and_unpauses_holds(fixture: &DriverFixture) {
+    fixture
+        .with_sandbox(TICKS, async |sandbox| {
+            sandbox.start().await;
+            sandbox.wait_for_file("tick").await;
+            let session = sandbox.spec.session;
+            // Docker also sets a container's state from late events of its runtime. Such an event
+            // may belong to the call before.
+            let reaches = async |state| {
+                eventually("the state is reported", async || sandbox.presence().await == Some(state)).await
             };
-            bench.unpause(session).await.expect("one that was never frozen may be thawed");
+            let is_paused = async || {
+                let before = sandbox.read("tick");
+                tokio::time::sleep(Duration::from_millis(200)).await;
+                sandbox.read("tick") == before
+            };
+            fixture.unpause(session).await.expect("unpause of a running sandbox is no error");
             for _ in 0..5 {
-                let (first, second) = tokio::join!(bench.pause(session), bench.pause(session));
-                first.and(second).expect("it freezes");
-                bench.unpause(session).await.expect("it thaws");
-                stands(SandboxPresence::Running).await;
-                let before = room.read("tick");
-                eventually("it goes on", async || room.read("tick") != before).await;
+                let (first, second) = tokio::join!(fixture.pause(session), fixture.pause(session));
+                first.and(second).expect("both pauses succeed");
+                fixture.unpause(session).await.expect("unpause succeeds");
+                reaches(SandboxPresence::Running).await;
+                let before = sandbox.read("tick");
+                eventually("the script continues", async || sandbox.read("tick") != before).await;
 
-                let (first, second) = tokio::join!(bench.pause(session), bench.unpause(session));
-                first.and(second).expect("it is as the last says");
-                bench.pause(session).await.expect("it freezes");
-                stands(SandboxPresence::Paused).await;
-                assert!(still().await);
-                let (first, second) = tokio::join!(bench.unpause(session), bench.pause(session));
-                first.and(second).expect("it is as the last says");
-                bench.unpause(session).await.expect("it thaws");
-                assert!(!still().await);
+                let (first, second) = tokio::join!(fixture.pause(session), fixture.unpause(session));
+                first.and(second).expect("both calls succeed");
+                fixture.pause(session).await.expect("pause succeeds");
+                reaches(SandboxPresence::Paused).await;
+                assert!(is_paused().await);
+                let (first, second) = tokio::join!(fixture.unpause(session), fixture.pause(session));
+                first.and(second).expect("both calls succeed");
+                fixture.unpause(session).await.expect("unpause succeeds");
+                assert!(!is_paused().await);
             }
         })
         .await;
 }
 
-pub(crate) async fn a_frozen_one_is_left_frozen_by_start(bench: &DriverFixture) {
-    bench
-        .with_sandbox(COUNTS_ITS_STARTS, async |room| {
-            room.start().await;
-            room.wait_for_file("up").await;
-            bench.pause(room.spec.session).await.expect("it freezes");
-            room.start().await;
-            assert_eq!(room.presence().await, Some(SandboxPresence::Paused));
-            assert_eq!(room.read("runs"), "run\n");
+pub(crate) async fn start_leaves_paused_sandbox_paused(fixture: &DriverFixture) {
+    fixture
+        .with_sandbox(COUNT_STARTS, async |sandbox| {
+            sandbox.start().await;
+            sandbox.wait_for_file("up").await;
+            fixture.pause(sandbox.spec.session).await.expect("pause succeeds");
+            sandbox.start().await;
+            assert_eq!(sandbox.presence().await, Some(SandboxPresence::Paused));
+            assert_eq!(sandbox.read("runs"), "run\n");
         })
         .await;
 }
 
-pub(crate) async fn a_frozen_one_can_be_stopped_and_removed(bench: &DriverFixture) {
-    bench
-        .with_sandbox(TICKS, async |room| {
-            room.start().await;
-            bench.pause(room.spec.session).await.expect("it freezes");
-            bench.stop(room.spec.session).await.expect("it stops");
-            assert_eq!(room.presence().await, Some(SandboxPresence::Exited));
-            room.start().await;
-            assert_eq!(room.presence().await, Some(SandboxPresence::Running));
-            bench.pause(room.spec.session).await.expect("it freezes");
-            bench.remove(room.spec.session).await.expect("it is removed");
-            assert_eq!(room.presence().await, None);
+pub(crate) async fn paused_sandbox_can_be_stopped_and_removed(fixture: &DriverFixture) {
+    fixture
+        .with_sandbox(TICKS, async |sandbox| {
+            sandbox.start().await;
+            fixture.pause(sandbox.spec.session).await.expect("pause succeeds");
+            fixture.stop(sandbox.spec.session).await.expect("stop succeeds");
+            assert_eq!(sandbox.presence().await, Some(SandboxPresence::Exited));
+            sandbox.start().await;
+            assert_eq!(sandbox.presence().await, Some(SandboxPresence::Running));
+            fixture.pause(sandbox.spec.session).await.expect("pause succeeds");
+            fixture.remove(sandbox.spec.session).await.expect("remove succeeds");
+            assert_eq!(sandbox.presence().await, None);
         })
         .await;
 }
 
-pub(crate) async fn workspace_and_home_outlive_the_sandbox(bench: &DriverFixture) {
-    bench
-        .with_sandbox(COUNTS_ITS_STARTS, async |room| {
+pub(crate) async fn workspace_and_home_outlive_the_sandbox(fixture: &DriverFixture) {
+    fixture
+        .with_sandbox(COUNT_STARTS, async |sandbox| {
             for runs in 1..=3 {
-                room.start().await;
-                room.wait_for_file("up").await;
-                room.remove_file("up");
-                assert_eq!(room.read("runs").lines().count(), runs);
-                assert_eq!(room.read_home("runs").lines().count(), runs);
-                bench.stop(room.spec.session).await.expect("it stops");
-                bench.stop(room.spec.session).await.expect("and may be stopped again");
+                sandbox.start().await;
+                sandbox.wait_for_file("up").await;
+                sandbox.remove_file("up");
+                assert_eq!(sandbox.read("runs").lines().count(), runs);
+                assert_eq!(sandbox.read_home("runs").lines().count(), runs);
+                fixture.stop(sandbox.spec.session).await.expect("stop succeeds");
+                fixture.stop(sandbox.spec.session).await.expect("second stop is no error");
                 if runs == 2 {
-                    bench.remove(room.spec.session).await.expect("it is removed");
+                    fixture.remove(sandbox.spec.session).await.expect("remove succeeds");
                 }
             }
         })
         .await;
 }
 
-pub(crate) async fn wait_tells_the_code_and_the_last_words(bench: &DriverFixture) {
-    let script = "echo unheard; yes nonsense | head -c 100000 >&2; echo 'no model, no agent' >&2; exit 7";
-    bench
-        .with_sandbox(script, async |room| {
-            room.start().await;
-            // Asked once while it may still run, and once when it surely does not.
+pub(crate) async fn wait_returns_exit_code_and_stderr_tail(fixture: &DriverFixture) {
+    let script = "echo to-stdout; yes nonsense | head -c 100000 >&2; echo 'no model, no agent' >&2; exit 7";
+    fixture
+        .with_sandbox(script, async |sandbox| {
+            sandbox.start().await;
+            // The first call may find the sandbox running. The second call finds an exited one.
             for _ in 0..2 {
-                let exit = room.exit().await;
+                let exit = sandbox.exit().await;
                 assert_eq!(exit.code, Some(7));
                 assert!(!exit.out_of_memory);
                 assert!(exit.stderr_tail.ends_with("no model, no agent\n"), "{}", exit.stderr_tail);
                 assert!(exit.stderr_tail.len() <= 4096);
-                assert!(!exit.stderr_tail.contains("unheard"));
+                assert!(!exit.stderr_tail.contains("to-stdout"));
             }
         })
         .await;
 }
 
-pub(crate) async fn wait_tells_a_signal(bench: &DriverFixture) {
-    bench
-        .with_sandbox("kill -9 $$", async |room| {
-            room.start().await;
-            assert_eq!(room.exit().await.code, Some(137));
+pub(crate) async fn wait_returns_signal_as_exit_code(fixture: &DriverFixture) {
+    fixture
+        .with_sandbox("kill -9 $$", async |sandbox| {
+            sandbox.start().await;
+            assert_eq!(sandbox.exit().await.code, Some(137));
         })
         .await;
 }
 
-pub(crate) async fn wait_notices_a_stop_and_a_removal(bench: &DriverFixture) {
-    bench
-        .with_sandbox(COUNTS_ITS_STARTS, async |room| {
-            room.start().await;
-            let (_, stopped) = tokio::join!(room.exit(), bench.stop(room.spec.session));
-            stopped.expect("it stops");
-            room.start().await;
-            let (_, removed) = tokio::join!(room.exit(), bench.remove(room.spec.session));
-            removed.expect("it is removed");
-            assert_eq!(room.exit().await.code, None, "nobody can tell any more");
+pub(crate) async fn wait_returns_after_stop_and_removal(fixture: &DriverFixture) {
+    fixture
+        .with_sandbox(COUNT_STARTS, async |sandbox| {
+            sandbox.start().await;
+            let (_, stopped) = tokio::join!(sandbox.exit(), fixture.stop(sandbox.spec.session));
+            stopped.expect("stop succeeds");
+            sandbox.start().await;
+            let (_, removed) = tokio::join!(sandbox.exit(), fixture.remove(sandbox.spec.session));
+            removed.expect("remove succeeds");
+            assert_eq!(sandbox.exit().await.code, None, "a removed sandbox has no exit record");
         })
         .await;
 }
 
-pub(crate) async fn what_is_not_there_is_said_so(bench: &DriverFixture) {
-    bench
-        .with_sandbox(COUNTS_ITS_STARTS, async |room| {
-            let session = room.spec.session;
-            bench.stop(session).await.expect("nothing to stop is no error");
-            bench.remove(session).await.expect("nothing to remove is no error");
-            assert_eq!(room.presence().await, None);
-            for told in [
-                bench.pause(session).await,
-                bench.unpause(session).await,
-                bench.logs(session, 100).await.map(drop),
-                bench.stats(session).await.map(drop),
+pub(crate) async fn missing_sandbox_is_reported_as_not_found(fixture: &DriverFixture) {
+    fixture
+        .with_sandbox(COUNT_STARTS, async |sandbox| {
+            let session = sandbox.spec.session;
+            fixture.stop(session).await.expect("stop of a missing sandbox is no error");
+            fixture.remove(session).await.expect("remove of a missing sandbox is no error");
+            assert_eq!(sandbox.presence().await, None);
+            for result in [
+                fixture.pause(session).await,
+                fixture.unpause(session).await,
+                fixture.logs(session, 100).await.map(drop),
+                fixture.stats(session).await.map(drop),
             ] {
-                assert!(matches!(told, Err(SandboxError::NotFound { session: gone }) if gone == session), "{told:?}");
+                assert!(
+                    matches!(result, Err(SandboxError::NotFound { session: missing }) if missing == session),
+                    "{result:?}"
+                );
             }
-            room.start().await;
-            bench.stop(session).await.expect("it stops");
-            for told in [bench.pause(session).await, bench.unpause(session).await] {
-                assert!(matches!(told, Err(SandboxError::NotFound { .. })), "an exited one cannot be frozen: {told:?}");
+            sandbox.start().await;
+            fixture.stop(session).await.expect("stop succeeds");
+            for result in [fixture.pause(session).await, fixture.unpause(session).await] {
+                assert!(
+                    matches!(result, Err(SandboxError::NotFound { .. })),
+                    "an exited sandbox cannot be paused: {result:?}"
+                );
             }
         })
         .await;
 }
 
-/// A server that starts anew finds what runs, and its process has not noticed.
-pub(crate) async fn another_driver_finds_and_controls_it(bench: &DriverFixture) {
-    bench
-        .with_sandbox("echo run >>/workspace/runs; : >/workspace/up; sleep 1000; exit 4", async |room| {
-            room.start().await;
-            room.wait_for_file("up").await;
-            let other = &bench.reopened;
-            let found = other.list().await.expect("they are listed");
-            assert!(found.iter().any(|it| it.session == room.spec.session && it.presence == SandboxPresence::Running));
-            assert_eq!(room.presence_after_reopen().await, Some(SandboxPresence::Running));
-            other.start(&room.spec, &|_, _| ()).await.expect("it runs already");
-            other.pause(room.spec.session).await.expect("it freezes");
-            assert_eq!(room.presence_after_reopen().await, Some(SandboxPresence::Paused));
-            bench.unpause(room.spec.session).await.expect("it thaws");
-            assert_eq!(room.read("runs"), "run\n");
-            let (exit, stopped) = tokio::join!(other.wait(room.spec.session), bench.stop(room.spec.session));
-            stopped.expect("it stops");
-            exit.expect("its end is noticed");
-            other.remove(room.spec.session).await.expect("it is removed");
-            assert_eq!(room.presence().await, None);
+/// A restarted server finds the running sandbox, whose process is not disturbed.
+pub(crate) async fn reopened_driver_finds_and_controls_sandbox(fixture: &DriverFixture) {
+    fixture
+        .with_sandbox("echo run >>/workspace/runs; : >/workspace/up; sleep 1000; exit 4", async |sandbox| {
+            sandbox.start().await;
+            sandbox.wait_for_file("up").await;
+            let reopened = &fixture.reopened;
+            let found = reopened.list().await.expect("list succeeds");
+            assert!(
+                found
+                    .iter()
+                    .any(|found| found.session == sandbox.spec.session && found.presence == SandboxPresence::Running)
+            );
+            assert_eq!(sandbox.presence_after_reopen().await, Some(SandboxPresence::Running));
+            reopened.start(&sandbox.spec, &|_, _| ()).await.expect("start of a running sandbox is no error");
+            reopened.pause(sandbox.spec.session).await.expect("pause succeeds");
+            assert_eq!(sandbox.presence_after_reopen().await, Some(SandboxPresence::Paused));
+            fixture.unpause(sandbox.spec.session).await.expect("unpause succeeds");
+            assert_eq!(sandbox.read("runs"), "run\n");
+            let (exit, stopped) = tokio::join!(reopened.wait(sandbox.spec.session), fixture.stop(sandbox.spec.session));
+            stopped.expect("stop succeeds");
+            exit.expect("wait returns in time");
+            reopened.remove(sandbox.spec.session).await.expect("remove succeeds");
+            assert_eq!(sandbox.presence().await, None);
         })
         .await;
 }
 
-/// Nobody watched when it died: a server that starts anew tells it as if it had.
-pub(crate) async fn another_driver_tells_how_it_ended(bench: &DriverFixture) {
-    let script = "echo unheard; echo 'last words' >&2; [ -e /workspace/ran ] && kill -9 $$; : >/workspace/ran; exit 3";
-    bench
-        .with_sandbox(script, async |room| {
-            assert_eq!(room.presence_after_reopen().await, None, "it has never run");
+/// A restarted server reports an exit that no server observed, with the same details.
+pub(crate) async fn reopened_driver_returns_exit(fixture: &DriverFixture) {
+    let script = "echo to-stdout; echo 'last line' >&2; [ -e /workspace/ran ] && kill -9 $$; : >/workspace/ran; exit 3";
+    fixture
+        .with_sandbox(script, async |sandbox| {
+            assert_eq!(sandbox.presence_after_reopen().await, None, "the sandbox has never run");
             for code in [3, 137] {
-                room.start().await;
-                eventually("it ends", async || room.presence().await == Some(SandboxPresence::Exited)).await;
-                assert_eq!(room.presence_after_reopen().await, Some(SandboxPresence::Exited));
+                sandbox.start().await;
+                eventually("the sandbox exits", async || sandbox.presence().await == Some(SandboxPresence::Exited))
+                    .await;
+                assert_eq!(sandbox.presence_after_reopen().await, Some(SandboxPresence::Exited));
                 for _ in 0..2 {
-                    let exit = bench.reopened.wait(room.spec.session).await.expect("its end is told");
-                    assert_eq!((exit.code, exit.out_of_memory), (Some(code), false), "as often as it is asked");
-                    assert!(exit.stderr_tail.ends_with("last words\n"), "{}", exit.stderr_tail);
-                    assert!(!exit.stderr_tail.contains("unheard"));
+                    let exit = fixture.reopened.wait(sandbox.spec.session).await.expect("exit is reported");
+                    assert_eq!((exit.code, exit.out_of_memory), (Some(code), false), "each call returns the same exit");
+                    assert!(exit.stderr_tail.ends_with("last line\n"), "{}", exit.stderr_tail);
+                    assert!(!exit.stderr_tail.contains("to-stdout"));
                 }
             }
-            bench.remove(room.spec.session).await.expect("it is removed");
-            assert_eq!(room.presence_after_reopen().await, None);
+            fixture.remove(sandbox.spec.session).await.expect("remove succeeds");
+            assert_eq!(sandbox.presence_after_reopen().await, None);
         })
         .await;
 }
 
-pub(crate) async fn logs_are_the_newest(bench: &DriverFixture) {
-    bench
-        .with_sandbox("echo first; yes word | head -c 50000; echo 'to stderr' >&2; echo last", async |room| {
-            room.start().await;
-            room.exit().await;
-            let all = bench.logs(room.spec.session, 100_000).await.expect("there are logs");
+pub(crate) async fn logs_return_newest_bytes(fixture: &DriverFixture) {
+    fixture
+        .with_sandbox("echo first; yes word | head -c 50000; echo 'to stderr' >&2; echo last", async |sandbox| {
+            sandbox.start().await;
+            sandbox.exit().await;
+            let all = fixture.logs(sandbox.spec.session, 100_000).await.expect("log is readable");
             assert!(all.contains("first\n") && all.contains("to stderr\n"));
-            let newest = bench.logs(room.spec.session, 40).await.expect("there are logs");
+            let newest = fixture.logs(sandbox.spec.session, 40).await.expect("log is readable");
             assert!(newest.len() <= 40 && newest.contains("last\n") && !newest.contains("first"), "{newest}");
         })
         .await;
 }
 
-pub(crate) async fn stats_are_of_this_sandbox(bench: &DriverFixture) {
+pub(crate) async fn stats_cover_this_sandbox(fixture: &DriverFixture) {
     let script = "n=0; while [ $n -lt 100000 ]; do n=$((n+1)); done; : >/workspace/up; sleep 1000 & sleep 1000 & wait";
-    bench
-        .with_sandbox(script, async |room| {
-            room.start().await;
-            room.wait_for_file("up").await;
+    fixture
+        .with_sandbox(script, async |sandbox| {
+            sandbox.start().await;
+            sandbox.wait_for_file("up").await;
             eventually("three processes are counted", async || {
-                let stats = bench.stats(room.spec.session).await.expect("there are figures");
-                assert!(stats.memory_bytes > 0 && stats.memory_bytes <= room.spec.limits.memory_bytes, "{stats:?}");
+                let stats = fixture.stats(sandbox.spec.session).await.expect("stats are reported");
+                assert!(stats.memory_bytes > 0 && stats.memory_bytes <= sandbox.spec.limits.memory_bytes, "{stats:?}");
                 assert!(stats.cpu_us > 0, "{stats:?}");
-                // Two sleeps and their shell, and what the driver itself puts beside them.
+                // Two sleeps, their shell, and the processes that the driver adds.
                 (3..=6).contains(&stats.processes)
             })
             .await;

@@ -1,16 +1,17 @@
-//! Sandboxes as containers of a Docker engine. The only place that knows bollard.
+//! Docker driver: sandboxes as containers of a Docker engine. The only module that uses bollard.
 //!
-//! | part | what it decides |
+//! | part | task |
 //! |---|---|
-//! | [`body`] | what a container is: pure, and the only place where one is described |
-//! | [`engine`] | how the engine is called: a deadline for each call, its failures in our words |
-//! | [`start`] | how a container comes to run, whatever is there already |
-//! | [`freeze`] | how it stands still and goes on, also by an engine that stalls |
-//! | [`image`] | whether an image is here, and how it gets here |
-//! | [`watch`] | how a container ends, and what it said |
+//! | [`body`] | describes a container: pure, and the only place that does |
+//! | [`engine`] | calls the engine: a deadline for each call, errors in the project's terms |
+//! | [`start`] | makes a container run, whatever exists already |
+//! | [`pause`] | pauses and unpauses a container, also on an engine that stalls |
+//! | [`image`] | looks for images and pulls them |
+//! | [`watch`] | detects exits, and reads logs and resource usage |
 //!
-//! A container is found by its name and its labels, never by memory, so a server that starts anew knows as much as the one
-//! that died. The engine keeps two of the same name from being made, so two starts at once make one container.
+//! A container is found by its name and labels, never from memory. So a restarted server finds what
+//! the dead one had. The engine allows one container per name, so two concurrent starts create one
+//! container.
 
 use std::sync::Arc;
 
@@ -41,63 +42,62 @@ mod watch;
 use body::ContainerPolicy;
 use engine::{DockerEngine, EngineCall, EngineError, REMOVE};
 
-const INFO: EngineCall = EngineCall { what: "tell where it keeps its containers", seconds: 10 };
+const INFO: EngineCall = EngineCall { what: "report its container directory", seconds: 10 };
 const PING: EngineCall = EngineCall { what: "answer", seconds: 3 };
-/// The first word of a start, which an engine that is busy for a while is not to fail.
-const PRESENCE: EngineCall = EngineCall { what: "tell whether the container is there", seconds: 30 };
+/// First call of a start. The deadline is long, so that an engine that is busy for a while does not
+/// fail the start.
+const PRESENCE: EngineCall = EngineCall { what: "report whether the container exists", seconds: 30 };
 const STOP: EngineCall = EngineCall { what: "stop the container", seconds: 20 };
 const LIST: EngineCall = EngineCall { what: "list the containers", seconds: 10 };
 const STATS: EngineCall = EngineCall { what: "measure the container", seconds: 10 };
 
-/// As in the config.
+/// Name of the driver, as in the config.
 pub const NAME: &str = "docker";
 
-/// How long a process may take to end by itself when it is told to, seconds.
+/// Time that a process has to end after SIGTERM, seconds. Then the engine kills it.
 const STOP_GRACE_SECONDS: i32 = 1;
 
-/// The driver.
+/// Docker driver. See the [module](self).
 pub struct DockerDriver {
     engine: DockerEngine,
-    /// Where the engine keeps its containers: that tells engines apart, whatever they are reached by.
+    /// The engine's container directory. Identifies the engine, whatever address it is reached by.
     root: String,
     policy: ContainerPolicy,
-    /// Freezing and thawing one session.
+    /// Serialises pauses and unpauses of one session.
     pause_locks: Arc<KeyedMutex>,
 }
 
-/// What the operator decides about every container.
+/// Settings of the operator for every container.
 #[derive(Debug, Clone, Default)]
 pub struct DockerOptions {
-    /// Whose sandboxes these are: servers that share an engine leave those of other nodes alone.
+    /// Node that owns the sandboxes. Servers that share an engine leave those of other nodes alone.
     pub node: String,
-    /// The engine's runtime (`runsc`, `kata`); `None` is its default.
+    /// Runtime of the engine (`runsc`, `kata`). `None` is the engine's default.
     pub runtime: Option<String>,
-    /// Nothing but workspace, home, `/tmp` and volumes can be written.
+    /// Makes everything read-only except workspace, home, `/tmp` and volumes.
     pub readonly_root: bool,
-    /// `DOCKER_HOST`; `None` is `/var/run/docker.sock`.
+    /// Address of the engine (`DOCKER_HOST`). `None` is `/var/run/docker.sock`.
     pub host: Option<String>,
 }
 
 impl DockerDriver {
-    /// Finds the engine and agrees with it on a version of its API.
+    /// Connects to the engine and negotiates the version of its API.
+    ///
+    /// # Errors
+    /// Fails if the engine does not answer in time, or is not Docker.
     pub async fn connect(options: DockerOptions) -> Result<DockerDriver, SandboxError> {
         let DockerOptions { node, runtime, readonly_root, host } = options;
-        let wall = ContainerPolicy { node, runtime, readonly_root };
+        let policy = ContainerPolicy { node, runtime, readonly_root };
         let engine = DockerEngine::find(host).await?;
         let info = engine.call(INFO, engine.client.info()).await?;
-        Ok(DockerDriver {
-            engine,
-            root: info.docker_root_dir.unwrap_or_default(),
-            policy: wall,
-            pause_locks: Arc::default(),
-        })
+        Ok(DockerDriver { engine, root: info.docker_root_dir.unwrap_or_default(), policy, pause_locks: Arc::default() })
     }
 
-    /// One of ours among what the engine lists; `None` for a name or label that is not ours after all.
+    /// Converts a listed container. `None` if its name or label is not this node's after all.
     fn found_sandbox(&self, container: ContainerSummary) -> Option<FoundSandbox> {
         let session: SessionId = container.labels?.get(body::SESSION_LABEL)?.parse().ok()?;
-        let ours = format!("/{}", self.policy.container_name(session));
-        if !container.names?.contains(&ours) {
+        let name = format!("/{}", self.policy.container_name(session));
+        if !container.names?.contains(&name) {
             return None;
         }
         let presence = match container.state? {
@@ -114,7 +114,7 @@ impl DockerDriver {
         Some(FoundSandbox { session, driver: NAME, presence })
     }
 
-    /// Waits for the end of a removal that somebody else began.
+    /// Waits until a removal that another caller began is complete.
     async fn until_gone(&self, name: &str) -> Result<(), EngineError> {
         for _ in 0..REMOVE.seconds * 10 {
             match self.engine.inspect(name).await {
@@ -140,11 +140,12 @@ impl SandboxDriver for DockerDriver {
     fn isolation(&self) -> String {
         let kernel = match &self.policy.runtime {
             Some(runtime) => format!("runtime `{runtime}`"),
-            None => "it shares the kernel with this machine".to_owned(),
+            None => "shares this machine's kernel".to_owned(),
         };
         format!(
-            "a container without privileges, as an unprivileged user, with limits for memory, CPU and processes; {kernel}. \
-             It sees its workspace, its home and the configured volumes, and reaches only the configured network"
+            "A container with an unprivileged user and no capabilities, and with limits for memory, CPU and processes; \
+             {kernel}. The agent sees its workspace, its home and the configured volumes, and reaches only the configured \
+             network."
         )
     }
 
@@ -174,7 +175,8 @@ impl SandboxDriver for DockerDriver {
         let name = self.policy.container_name(session);
         match self.engine.call(STOP, self.engine.client.stop_container(&name, Some(options))).await {
             Ok(()) | Err(EngineError::Missing { .. }) => {
-                // What it was ordered to that the engine has not answered is not for its next run to wait for.
+                // The next run does not wait for pauses and unpauses that the engine has not
+                // answered.
                 self.pause_locks.forget(&session);
                 Ok(())
             }
@@ -195,7 +197,7 @@ impl SandboxDriver for DockerDriver {
 
     async fn presence(&self, session: SessionId) -> Result<Option<SandboxPresence>, SandboxError> {
         match self.engine.inspect_within(PRESENCE, &self.policy.container_name(session)).await {
-            Ok(there) => Ok(there.presence()),
+            Ok(container) => Ok(container.presence()),
             Err(EngineError::Missing { .. }) => Ok(None),
             Err(other) => Err(other.into_inconclusive()),
         }
@@ -206,10 +208,10 @@ impl SandboxDriver for DockerDriver {
     }
 
     async fn list(&self) -> Result<Vec<FoundSandbox>, SandboxError> {
-        let ours = format!("{}={}", body::NODE_LABEL, self.policy.node);
+        let node_label = format!("{}={}", body::NODE_LABEL, self.policy.node);
         let options = ListContainersOptions {
             all: true,
-            filters: Some([("label".to_owned(), vec![ours])].into()),
+            filters: Some([("label".to_owned(), vec![node_label])].into()),
             ..ListContainersOptions::default()
         };
         let containers = self.engine.call(LIST, self.engine.client.list_containers(Some(options))).await?;

@@ -1,10 +1,16 @@
-//! Two drivers as one, for a server that is started with another than the one before it.
+//! Driver that combines two, for a server that starts with another driver than the one before.
 //!
-//! What runs goes on where it runs; what is started is started by the chosen driver, once the former has nothing left of that
-//! session. So no session is ever in two sandboxes, and none loses its work because somebody chose anew.
+//! - A running sandbox stays with the driver that runs it.
+//! - A new start uses the current driver, after the previous driver has removed what it had of the
+//!   session.
 //!
-//! Where a session was last is written down before it is there: as a file `<traces>/<place>/<session>` without content, which
-//! goes with the sandbox. The journal will not do, because a driver is asked about what no session owns, too.
+//! So no session is ever in two sandboxes, and no session loses its work to a change of driver.
+//!
+//! The location of a session is noted before its sandbox exists, as an empty file
+//! `<locations>/<location>/<session>`. The file is removed with the sandbox. The journal cannot
+//! serve for this: drivers also serve sandboxes that no session owns.
+//!
+//! See `docs/internals/sandbox.md`.
 
 use std::{
     collections::HashMap,
@@ -31,33 +37,35 @@ use crate::store::SessionId;
 #[cfg(test)]
 mod tests;
 
-/// How long a former driver that could not be reached is not tried again, from the beginning of the attempt. Many sessions ask
-/// at once, and each attempt may take seconds.
+/// Time without a new attempt after a failed connection to the previous driver.
+///
+/// Measured from the start of the attempt. Many sessions call at once, and each attempt may take
+/// seconds.
 const RETRY_AFTER: Duration = Duration::from_secs(10);
 
 type ConnectResult = Result<Arc<dyn SandboxDriver>, SandboxError>;
 
-/// Finds the former driver, whose engine may not be there.
+/// Connects to the previous driver. Fails if its engine does not answer.
 pub type ConnectPrevious = Box<dyn Fn() -> BoxFuture<'static, ConnectResult> + Send + Sync>;
 
-/// See the [module](self).
+/// Sandbox driver that also reaches the sandboxes of the previous driver. See the [module](self).
 pub struct DriverMigration {
     current: Arc<dyn SandboxDriver>,
-    /// The [place](Sandbox::place) of the chosen one.
+    /// [Location](SandboxDriver::location) of the current driver.
     current_location: String,
     previous: PreviousDriver,
     locations: SandboxLocations,
-    /// The sessions that were last somewhere else, and where.
+    /// Sessions whose last location is another one, with that location.
     elsewhere: Mutex<HashMap<SessionId, Arc<str>>>,
 }
 
-/// The other driver. Not reached before a session asks for it: most servers never need a second one.
+/// Previous driver, connected when a session first needs it. Most servers never need it.
 struct PreviousDriver {
     connect: ConnectPrevious,
     last: Mutex<Option<ConnectAttempt>>,
 }
 
-/// One for all who ask meanwhile.
+/// Connection attempt that all concurrent callers share.
 struct ConnectAttempt {
     started_at: Instant,
     result: Shared<BoxFuture<'static, ConnectResult>>,
@@ -66,96 +74,96 @@ struct ConnectAttempt {
 impl PreviousDriver {
     fn connect(&self) -> Shared<BoxFuture<'static, ConnectResult>> {
         let mut last = self.last.lock().unwrap_or_else(PoisonError::into_inner);
-        let counts = |last: &&ConnectAttempt| match last.result.peek() {
+        let is_current = |last: &&ConnectAttempt| match last.result.peek() {
             Some(Err(_)) => last.started_at.elapsed() < RETRY_AFTER,
             Some(Ok(_)) | None => true,
         };
-        if let Some(attempt) = last.as_ref().filter(counts) {
+        if let Some(attempt) = last.as_ref().filter(is_current) {
             return attempt.result.clone();
         }
-        let reached = (self.connect)().shared();
-        *last = Some(ConnectAttempt { started_at: Instant::now(), result: reached.clone() });
-        reached
+        let result = (self.connect)().shared();
+        *last = Some(ConnectAttempt { started_at: Instant::now(), result: result.clone() });
+        result
     }
 }
 
 impl DriverMigration {
-    /// `former` reaches the other driver.
+    /// Reads the noted locations. `connect` connects to the previous driver.
+    ///
+    /// # Errors
+    /// Fails if the location files cannot be read.
     pub fn new(
-        chosen: Arc<dyn SandboxDriver>,
-        former: ConnectPrevious,
-        traces: SandboxLocations,
+        current: Arc<dyn SandboxDriver>,
+        connect: ConnectPrevious,
+        locations: SandboxLocations,
     ) -> Result<DriverMigration, SandboxError> {
-        let here = chosen.location();
+        let current_location = current.location();
         let mut elsewhere = HashMap::new();
-        for place in traces.location_names().map_err(failed)? {
-            if *place == here {
+        for location in locations.location_names().map_err(failed)? {
+            if *location == current_location {
                 continue;
             }
-            let there = traces.sessions_at(&place).map_err(failed)?;
-            if !there.is_empty() {
+            let sessions = locations.sessions_at(&location).map_err(failed)?;
+            if !sessions.is_empty() {
                 info!(
-                    "{} sessions were last at `{place}`: what runs goes on there, what starts, starts at `{here}`",
-                    there.len()
+                    "{} sessions were last at `{location}`: running sandboxes stay there, new starts use \
+                     `{current_location}`",
+                    sessions.len()
                 );
             }
-            elsewhere.extend(there.into_iter().map(|session| (session, place.clone())));
+            elsewhere.extend(sessions.into_iter().map(|session| (session, location.clone())));
         }
-        let former = PreviousDriver { connect: former, last: Mutex::default() };
-        Ok(DriverMigration {
-            current: chosen,
-            current_location: here,
-            previous: former,
-            locations: traces,
-            elsewhere: Mutex::new(elsewhere),
-        })
+        let previous = PreviousDriver { connect, last: Mutex::default() };
+        Ok(DriverMigration { current, current_location, previous, locations, elsewhere: Mutex::new(elsewhere) })
     }
 
-    /// Where a session is, if it is not here.
+    /// Returns the location of a session if it is not the current one.
     fn elsewhere(&self, session: SessionId) -> Option<Arc<str>> {
         self.elsewhere.lock().unwrap_or_else(PoisonError::into_inner).get(&session).cloned()
     }
 
-    /// The driver that has the sandbox of a session, or will have it.
+    /// Returns the driver that holds the sandbox of a session, or that will start it.
     async fn driver_of(&self, session: SessionId) -> Result<Arc<dyn SandboxDriver>, SandboxError> {
-        let Some(place) = self.elsewhere(session) else { return Ok(self.current.clone()) };
+        let Some(location) = self.elsewhere(session) else { return Ok(self.current.clone()) };
         match self.previous.connect().await {
-            Ok(former) if former.location() == *place => Ok(former),
-            Ok(former) => {
-                let why = format!("what can be asked is `{}` and `{}`", self.current_location, former.location());
-                Err(self.unreachable_error(session, &place, why))
+            Ok(previous) if previous.location() == *location => Ok(previous),
+            Ok(previous) => {
+                let reason = format!("only `{}` and `{}` are reachable", self.current_location, previous.location());
+                Err(self.unreachable_error(session, &location, reason))
             }
             Err(SandboxError::NoEngine { address, detail }) => {
-                Err(self.unreachable_error(session, &place, format!("no engine answers at {address}: {detail}")))
+                Err(self.unreachable_error(session, &location, format!("no engine answers at `{address}`: {detail}")))
             }
-            Err(other) => Err(self.unreachable_error(session, &place, other.to_string())),
+            Err(other) => Err(self.unreachable_error(session, &location, other.to_string())),
         }
     }
 
-    fn unreachable_error(&self, session: SessionId, place: &str, why: String) -> SandboxError {
-        let trace = self.locations.path(place, session);
-        SandboxError::PreviousUnreachable { session, place: place.to_owned(), why, trace }
+    fn unreachable_error(&self, session: SessionId, location: &str, reason: String) -> SandboxError {
+        let location_file = self.locations.path(location, session);
+        SandboxError::PreviousUnreachable { session, location: location.to_owned(), reason, location_file }
     }
 
-    /// Makes a session's place this one, if it has nothing elsewhere that runs. Whether it has not.
+    /// Moves a session to the current location, unless its sandbox runs or is paused elsewhere.
+    ///
+    /// Returns true if the session is now at the current location.
     async fn take_over(&self, session: SessionId) -> Result<bool, SandboxError> {
-        let before = self.elsewhere(session);
-        if before.is_some() {
-            let former = self.driver_of(session).await?;
-            if let Some(SandboxPresence::Running | SandboxPresence::Paused) = former.presence(session).await? {
+        let previous_location = self.elsewhere(session);
+        if previous_location.is_some() {
+            let previous = self.driver_of(session).await?;
+            if let Some(SandboxPresence::Running | SandboxPresence::Paused) = previous.presence(session).await? {
                 return Ok(false);
             }
-            former.remove(session).await?;
+            previous.remove(session).await?;
         }
-        self.locations.move_session(session, before.as_deref(), &self.current_location).map_err(failed)?;
+        self.locations.move_session(session, previous_location.as_deref(), &self.current_location).map_err(failed)?;
         self.elsewhere.lock().unwrap_or_else(PoisonError::into_inner).remove(&session);
         Ok(true)
     }
 
     async fn list_previous(&self) -> Result<Vec<FoundSandbox>, SandboxError> {
-        let former = self.previous.connect().await?;
-        let (place, mut found) = (former.location(), former.list().await?);
-        found.retain(|found| self.elsewhere(found.session).is_some_and(|there| *there == place));
+        let previous = self.previous.connect().await?;
+        let (location, mut found) = (previous.location(), previous.list().await?);
+        found.retain(|found| self.elsewhere(found.session).is_some_and(|noted| *noted == location));
         Ok(found)
     }
 }
@@ -203,9 +211,9 @@ impl SandboxDriver for DriverMigration {
 
     async fn remove(&self, session: SessionId) -> Result<(), SandboxError> {
         self.driver_of(session).await?.remove(session).await?;
-        let before = self.elsewhere(session);
+        let previous_location = self.elsewhere(session);
         self.locations
-            .forget(session, [before.as_deref().unwrap_or(&self.current_location), &self.current_location])
+            .forget(session, [previous_location.as_deref().unwrap_or(&self.current_location), &self.current_location])
             .map_err(failed)?;
         self.elsewhere.lock().unwrap_or_else(PoisonError::into_inner).remove(&session);
         Ok(())
@@ -214,9 +222,10 @@ impl SandboxDriver for DriverMigration {
     async fn presence(&self, session: SessionId) -> Result<Option<SandboxPresence>, SandboxError> {
         let presence = self.driver_of(session).await?.presence(session).await?;
         if presence.is_some() && self.elsewhere(session).is_none() {
-            // It may have been started before there were traces. That it is there is known all the same.
-            if let Err(why) = self.locations.move_session(session, None, &self.current_location) {
-                warn!(%session, "it cannot be noted where the sandbox runs: {why}");
+            // The sandbox may be older than the location files. Its presence is known even if the
+            // note fails.
+            if let Err(e) = self.locations.move_session(session, None, &self.current_location) {
+                warn!(%session, "the location of the sandbox cannot be noted: {e}");
             }
         }
         Ok(presence)
@@ -226,14 +235,14 @@ impl SandboxDriver for DriverMigration {
         self.driver_of(session).await?.wait(session).await
     }
 
-    /// What is elsewhere is missing while it cannot be reached: what is here is looked after all the same.
+    /// Lists the sandboxes of both drivers. Those of an unreachable previous driver are left out.
     async fn list(&self) -> Result<Vec<FoundSandbox>, SandboxError> {
         let mut found = self.current.list().await?;
         let count = self.elsewhere.lock().unwrap_or_else(PoisonError::into_inner).len();
         if count > 0 {
             match self.list_previous().await {
-                Ok(former) => found.extend(former),
-                Err(e) => warn!("the sandboxes of {count} sessions that were last elsewhere cannot be seen: {e}"),
+                Ok(previous) => found.extend(previous),
+                Err(e) => warn!("the sandboxes of {count} sessions at other locations cannot be listed: {e}"),
             }
         }
         Ok(found)
@@ -248,33 +257,33 @@ impl SandboxDriver for DriverMigration {
     }
 }
 
-/// Where each session was last.
+/// Noted locations: a directory with one empty file per session at each location.
 #[derive(Debug, Clone)]
 pub struct SandboxLocations(PathBuf);
 
 impl SandboxLocations {
-    /// In a directory of this node's own.
+    /// Uses `dir`, a directory of this node.
     pub fn below(dir: PathBuf) -> SandboxLocations {
         SandboxLocations(dir)
     }
 
-    /// Every [place](Sandbox::place) that was ever used.
+    /// Returns every [location](SandboxDriver::location) that was ever used.
     pub fn location_names(&self) -> io::Result<Vec<Arc<str>>> {
         let names = names(&self.0)?.into_iter();
         Ok(names.map(Arc::from).collect())
     }
 
-    /// The sessions that were last in a place.
-    pub fn sessions_at(&self, place: &str) -> io::Result<Vec<SessionId>> {
-        let names = names(&self.0.join(place))?.into_iter();
+    /// Returns the sessions that were last at a location.
+    pub fn sessions_at(&self, location: &str) -> io::Result<Vec<SessionId>> {
+        let names = names(&self.0.join(location))?.into_iter();
         Ok(names.filter_map(|name| name.parse().ok()).collect())
     }
 
-    fn path(&self, place: &str, session: SessionId) -> PathBuf {
-        self.0.join(place).join(session.to_string())
+    fn path(&self, location: &str, session: SessionId) -> PathBuf {
+        self.0.join(location).join(session.to_string())
     }
 
-    /// At no time is it in both.
+    /// Moves the note of a session in one step. It is never at both locations.
     fn move_session(&self, session: SessionId, from: Option<&str>, to: &str) -> io::Result<()> {
         let (dir, path) = (self.0.join(to), self.path(to, session));
         fs::create_dir_all(&dir).map_err(|e| at(&dir, e))?;
@@ -287,15 +296,17 @@ impl SandboxLocations {
         made.map_err(|e| at(&path, e))
     }
 
-    fn forget(&self, session: SessionId, places: [&str; 2]) -> io::Result<()> {
-        places.into_iter().map(|place| self.path(place, session)).try_for_each(|path| match fs::remove_file(&path) {
-            Err(e) if e.kind() != io::ErrorKind::NotFound => Err(at(&path, e)),
-            Ok(()) | Err(_) => Ok(()),
+    fn forget(&self, session: SessionId, locations: [&str; 2]) -> io::Result<()> {
+        locations.into_iter().map(|location| self.path(location, session)).try_for_each(|path| {
+            match fs::remove_file(&path) {
+                Err(e) if e.kind() != io::ErrorKind::NotFound => Err(at(&path, e)),
+                Ok(()) | Err(_) => Ok(()),
+            }
         })
     }
 }
 
-/// The names in a directory; none where there is no such directory.
+/// Returns the names in a directory, or none if the directory is missing.
 fn names(dir: &Path) -> io::Result<Vec<String>> {
     let entries = match fs::read_dir(dir) {
         Err(e) if e.kind() == io::ErrorKind::NotFound => return Ok(Vec::new()),
@@ -310,5 +321,5 @@ fn at(path: &Path, e: io::Error) -> io::Error {
 }
 
 fn failed(source: io::Error) -> SandboxError {
-    SandboxError::Io { what: "note where it is", source: Arc::new(source) }
+    SandboxError::Io { what: "note its location", source: Arc::new(source) }
 }

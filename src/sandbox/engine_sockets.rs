@@ -1,24 +1,27 @@
-//! What a directory brings into a sandbox with it. The sockets of container engines are kept out: who reaches one has the whole
-//! machine.
+//! Check that no directory of a sandbox contains the socket of a container engine.
+//!
+//! A process that reaches such a socket controls the whole machine.
 
 use std::path::{Path, PathBuf};
 
 use super::{SandboxError, SandboxSpec, SandboxVolume};
 
-/// Where engines listen, unless they are told otherwise.
+/// Default sockets of container engines.
 const DEFAULT_SOCKETS: [&str; 4] =
     ["/run/docker.sock", "/run/podman/podman.sock", "/run/containerd/containerd.sock", "/run/crio/crio.sock"];
 
-/// Refuses a sandbox that would be given a directory with the socket of an engine, `own` or one that listens where engines do.
-/// One that does not listen now may be started while the sandbox runs. A mount that is read-only keeps nobody from connecting.
+/// Rejects a sandbox if one of its directories contains the socket of an engine.
+///
+/// Checked are `own` and the default sockets of engines. An engine that does not listen now may be
+/// started while the sandbox runs. A read-only mount does not prevent a connection.
 pub(super) fn reject_engine_sockets(spec: &SandboxSpec, own: Option<&Path>) -> Result<(), SandboxError> {
-    let given = spec.volumes.iter().map(|volume| &volume.host).chain([&spec.workspace]);
+    let hosts = spec.volumes.iter().map(|volume| &volume.host).chain([&spec.workspace]);
     let sockets = || own.into_iter().map(Path::to_owned).chain(default_sockets());
-    for host in given {
+    for host in hosts {
         if let Some(socket) = sockets().find(|socket| canonical(socket).starts_with(canonical(host))) {
             let detail = format!(
-                "the volume `{}` holds a container engine's socket (`{}`), and with it this whole machine; take it out of the \
-                 volumes",
+                "volume `{}` contains a container engine's socket (`{}`), which gives access to the whole machine; \
+                 remove it from the volumes",
                 host.display(),
                 socket.display()
             );
@@ -29,7 +32,7 @@ pub(super) fn reject_engine_sockets(spec: &SandboxSpec, own: Option<&Path>) -> R
 }
 
 impl SandboxVolume {
-    /// Whether it brings `dir` inside, or a part of it, whichever way leads there.
+    /// Returns true if the volume contains `dir`, or lies in it. Symbolic links are resolved.
     pub fn overlaps(&self, dir: &Path) -> bool {
         let (host, dir) = (canonical(&self.host), canonical(dir));
         dir.starts_with(&host) || host.starts_with(&dir)
@@ -37,13 +40,13 @@ impl SandboxVolume {
 }
 
 fn default_sockets() -> impl Iterator<Item = PathBuf> {
-    // Those of a user's own engine lie there.
-    let of_user = std::env::var_os("XDG_RUNTIME_DIR").map(PathBuf::from).filter(|dir| dir.is_absolute());
-    let of_user = of_user.into_iter().flat_map(|dir| [dir.join("docker.sock"), dir.join("podman/podman.sock")]);
-    DEFAULT_SOCKETS.into_iter().map(PathBuf::from).chain(of_user)
+    // Sockets of a rootless engine.
+    let rootless = std::env::var_os("XDG_RUNTIME_DIR").map(PathBuf::from).filter(|dir| dir.is_absolute());
+    let rootless = rootless.into_iter().flat_map(|dir| [dir.join("docker.sock"), dir.join("podman/podman.sock")]);
+    DEFAULT_SOCKETS.into_iter().map(PathBuf::from).chain(rootless)
 }
 
-/// `path` without links, as far as it is there.
+/// Resolves the links in `path`, as far as the path exists.
 fn canonical(path: &Path) -> PathBuf {
     path.canonicalize().unwrap_or_else(|_| match (path.parent(), path.file_name()) {
         (Some(parent), Some(name)) => canonical(parent).join(name),
@@ -83,23 +86,25 @@ mod tests {
     }
 
     #[test]
-    fn no_engine_comes_in_with_a_directory() {
+    fn directories_with_engine_sockets_are_rejected() {
         let dir = tempfile::tempdir().expect("a directory");
         let (plain, engine, link) = (dir.path().join("plain"), dir.path().join("engine"), dir.path().join("link"));
-        std::fs::create_dir(&plain).and_then(|()| std::fs::create_dir(&engine)).expect("there is room");
+        std::fs::create_dir(&plain).and_then(|()| std::fs::create_dir(&engine)).expect("directories are created");
         symlink(&engine, &link).expect("a link");
         let own = link.join("own.sock");
-        let check = |path: &Path, refused: bool| {
+        let check = |path: &Path, rejected: bool| {
             for spec in [spec(path, &plain), spec(&plain, path)] {
-                let told = reject_engine_sockets(&spec, Some(&own)).map_err(|e| e.to_string());
-                assert_eq!(told.is_err(), refused, "{path:?}: {told:?}");
-                assert!(told.is_ok() || told.expect_err("it is refused").contains(&path.display().to_string()));
+                let result = reject_engine_sockets(&spec, Some(&own)).map_err(|e| e.to_string());
+                assert_eq!(result.is_err(), rejected, "{path:?}: {result:?}");
+                assert!(
+                    result.is_ok() || result.expect_err("sandbox is rejected").contains(&path.display().to_string())
+                );
             }
         };
         for path in ["/", "/run", "/var/run", "/var/run/docker.sock", "/run/podman"] {
             check(Path::new(path), true);
         }
-        // Also where it does not listen yet, and whichever way leads there.
+        // No socket exists below these paths yet. One path is a link.
         for path in [&engine, &link, &own, &engine.join("own.sock"), dir.path()] {
             check(path, true);
         }
@@ -109,10 +114,10 @@ mod tests {
     }
 
     #[test]
-    fn a_directory_comes_in_with_what_holds_it_and_in_parts() {
+    fn volume_overlaps_parents_and_parts_of_a_directory() {
         let dir = tempfile::tempdir().expect("a directory");
         let [data, link] = ["data", "link"].map(|name| dir.path().join(name));
-        std::fs::create_dir_all(data.join("journal")).expect("there is room");
+        std::fs::create_dir_all(data.join("journal")).expect("directories are created");
         symlink(dir.path(), &link).expect("a link");
         let check = |host: &Path, expected: bool| {
             let volume = SandboxVolume { host: host.to_owned(), inside: "/v".into(), access: VolumeAccess::ReadOnly };

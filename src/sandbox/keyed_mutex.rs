@@ -1,4 +1,5 @@
-//! One after the other: what is done to the same session's sandbox, or for the same image, and must not meet takes a turn.
+//! Keyed mutex: serialises operations on the same key, for example one session's sandbox or one
+//! image.
 
 use std::{
     collections::HashMap,
@@ -8,7 +9,7 @@ use std::{
 
 use crate::store::SessionId;
 
-/// A lock for each session, or another key, of which somebody has one.
+/// Locks, one for each key that is in use. The key is a session by default.
 #[derive(Debug)]
 pub struct KeyedMutex<K = SessionId>(Mutex<HashMap<K, Weak<tokio::sync::Mutex<()>>>>);
 
@@ -19,28 +20,30 @@ impl<K> Default for KeyedMutex<K> {
 }
 
 impl<K: Eq + Hash> KeyedMutex<K> {
-    /// The lock of `key`, the same for all who have it.
+    /// Returns the lock of `key`. All callers with the same key get the same lock.
     pub fn of(&self, key: K) -> Arc<tokio::sync::Mutex<()>> {
-        let mut turns = self.0.lock().unwrap_or_else(PoisonError::into_inner);
-        if let Some(turn) = turns.get(&key).and_then(Weak::upgrade) {
-            return turn;
+        let mut locks = self.0.lock().unwrap_or_else(PoisonError::into_inner);
+        if let Some(lock) = locks.get(&key).and_then(Weak::upgrade) {
+            return lock;
         }
-        // Before it would grow: there are as many as sessions had one, and most of those are done.
-        if turns.len() == turns.capacity() {
-            turns.retain(|_, turn| turn.strong_count() > 0);
+        // The map has an entry for each key used so far, and most of them are dead. Dead entries
+        // are dropped before the map would grow.
+        if locks.len() == locks.capacity() {
+            locks.retain(|_, lock| lock.strong_count() > 0);
         }
-        let turn = Arc::default();
-        turns.insert(key, Arc::downgrade(&turn));
-        turn
+        let lock = Arc::default();
+        locks.insert(key, Arc::downgrade(&lock));
+        lock
     }
 
-    /// Whether `turn` is that of `key` still, and was not forgotten.
-    pub fn is_current(&self, key: &K, turn: &Arc<tokio::sync::Mutex<()>>) -> bool {
-        let turns = self.0.lock().unwrap_or_else(PoisonError::into_inner);
-        turns.get(key).is_some_and(|current| std::ptr::eq(current.as_ptr(), Arc::as_ptr(turn)))
+    /// Returns true if `lock` is still the lock of `key`, and was not forgotten.
+    pub fn is_current(&self, key: &K, lock: &Arc<tokio::sync::Mutex<()>>) -> bool {
+        let locks = self.0.lock().unwrap_or_else(PoisonError::into_inner);
+        locks.get(key).is_some_and(|current| std::ptr::eq(current.as_ptr(), Arc::as_ptr(lock)))
     }
 
-    /// Whoever comes from here on waits for nobody who came before.
+    /// Gives later callers of `key` a new lock. They do not wait for the holders of the present
+    /// lock.
     pub fn forget(&self, key: &K) {
         self.0.lock().unwrap_or_else(PoisonError::into_inner).remove(key);
     }
@@ -51,20 +54,20 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_session_has_one_as_long_as_anybody_has_it() {
-        let (turns, session) = (KeyedMutex::default(), SessionId::generate());
-        let held = turns.of(session);
-        assert!(Arc::ptr_eq(&held, &turns.of(session)));
-        assert!(!Arc::ptr_eq(&held, &turns.of(SessionId::generate())));
+    fn key_keeps_its_lock_while_held_and_until_forgotten() {
+        let (locks, session) = (KeyedMutex::default(), SessionId::generate());
+        let held = locks.of(session);
+        assert!(Arc::ptr_eq(&held, &locks.of(session)));
+        assert!(!Arc::ptr_eq(&held, &locks.of(SessionId::generate())));
         for _ in 0..1000 {
-            drop(turns.of(SessionId::generate()));
+            drop(locks.of(SessionId::generate()));
         }
-        assert!(Arc::ptr_eq(&held, &turns.of(session)));
-        assert!(turns.is_current(&session, &held));
-        turns.forget(&session);
-        assert!(!turns.is_current(&session, &held));
-        assert!(!Arc::ptr_eq(&held, &turns.of(session)), "but for whom nobody is to wait any more");
-        let kept = turns.0.lock().expect("nobody panicked").len();
-        assert!(kept < 100, "{kept} are kept");
+        assert!(Arc::ptr_eq(&held, &locks.of(session)));
+        assert!(locks.is_current(&session, &held));
+        locks.forget(&session);
+        assert!(!locks.is_current(&session, &held));
+        assert!(!Arc::ptr_eq(&held, &locks.of(session)), "a forgotten lock is not returned again");
+        let kept = locks.0.lock().expect("lock is never poisoned: no holder panics").len();
+        assert!(kept < 100, "{kept} entries are kept");
     }
 }

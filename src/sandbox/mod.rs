@@ -1,14 +1,16 @@
-//! Where an agent runs: walls around a process, behind one trait.
+//! Isolation around an agent: the port [`SandboxDriver`] and its two drivers.
 //!
-//! | driver | the wall | needs |
+//! | driver | isolation | needs |
 //! |---|---|---|
-//! | [`docker`] | a container: namespaces, no capabilities, seccomp, cgroup limits | an engine that answers |
-//! | [`process`] | namespaces with an empty root, Landlock, seccomp, rlimits | a kernel that lets us |
+//! | [`docker`] | a container: namespaces, no capabilities, seccomp, cgroups | a running engine |
+//! | [`process`] | namespaces with an empty root, Landlock, seccomp, rlimits | kernel permission |
 //!
-//! A driver starts, freezes and ends a sandbox and tells when it died; it does not know what an agent says. Both put the
-//! same three things inside: the agent's binary, the [`RunDir`], and the session's workspace, all of them directories of
-//! this host, so a session can change its driver from one start to the next ([`succession`]). A sandbox outlives the server
-//! that started it.
+//! A driver starts, pauses and stops a sandbox and reports its exit. It does not read what an agent
+//! reports. Both drivers mount the same three things: the agent's binary, the [`RunDir`] and the
+//! session's directories. All are directories of this host, so a session can change its driver from
+//! one start to the next ([`driver_migration`]). A sandbox outlives the server that started it.
+//!
+//! See `docs/internals/sandbox.md`.
 
 use std::{io, path::PathBuf, sync::Arc};
 
@@ -36,30 +38,32 @@ pub use keyed_mutex::KeyedMutex;
 pub use run_dir::RunDir;
 pub use workspace::{ExistingFilePolicy, InnerPath, InvalidInnerPath, UploadOutcome, WorkspaceDirs, session_dir};
 
-/// All that a driver is told about one sandbox. Nothing in it comes from a client but `image`, so no request can name a
-/// mount, a privilege or a host network.
+/// Specification of one sandbox.
+///
+/// Only `image` comes from a client. No request can name a mount, a privilege or a host network.
 #[derive(Debug, Clone)]
 pub struct SandboxSpec {
     pub session: SessionId,
-    /// The Docker image; the process driver runs the host's own `/usr` and ignores it.
+    /// Docker image. The process driver runs the host's own `/usr` and ignores this field.
     pub image: String,
     pub run: RunDir,
-    /// The agent's binary on this host.
+    /// Path of the agent's binary on this host.
     pub agent: PathBuf,
-    /// Becomes [`inside::WORKSPACE`].
+    /// Host directory that is mounted at [`sandbox_paths::WORKSPACE`].
     pub workspace: PathBuf,
-    /// Becomes [`inside::HOME`].
+    /// Host directory that is mounted at [`sandbox_paths::HOME`].
     pub home: PathBuf,
-    /// What the operator mounts into every sandbox (`SANDBOX_VOLUMES`).
+    /// Volumes that the operator mounts into every sandbox (`SANDBOX_VOLUMES`).
     pub volumes: Vec<SandboxVolume>,
-    /// Who the sandbox runs as: never root.
+    /// User id of the agent. Never root.
     pub uid: u32,
+    /// Group id of the agent.
     pub gid: u32,
     pub limits: SandboxLimits,
     pub network: SandboxNetwork,
 }
 
-/// A directory of this host inside the sandbox.
+/// Directory of this host that is mounted into the sandbox.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct SandboxVolume {
     pub host: PathBuf,
@@ -67,80 +71,88 @@ pub struct SandboxVolume {
     pub access: VolumeAccess,
 }
 
+/// Access of the agent to a volume.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum VolumeAccess {
     ReadOnly,
     ReadWrite,
 }
 
+/// Resource limits of one sandbox.
 #[derive(Debug, Clone, Copy, PartialEq)]
 pub struct SandboxLimits {
+    /// Memory limit, bytes.
     pub memory_bytes: u64,
-    /// In CPUs: 1.5 is one and a half.
+    /// CPU limit, in CPUs: 1.5 is one and a half.
     pub cpus: f64,
+    /// Highest number of processes.
     pub pids: u64,
 }
 
+/// Network of a sandbox.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum SandboxNetwork {
-    /// Loopback and nothing else.
+    /// Loopback only.
     None,
-    /// An engine's network of that name. The process driver refuses it.
+    /// Network of the Docker engine with this name. The process driver rejects it.
     Named(String),
 }
 
-/// How a sandbox ended.
+/// Exit of a sandbox.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct SandboxExit {
-    /// The exit code, 128 + n for signal n; `None` where nobody can tell any more.
+    /// Exit code, 128 + n for signal n. `None` if no record of the exit is left.
     pub code: Option<i64>,
+    /// True if the kernel killed the agent because of the memory limit.
     pub out_of_memory: bool,
-    /// The last lines of what it wrote to stderr, at most 4 KiB.
+    /// Last lines of stderr, at most 4 KiB.
     pub stderr_tail: String,
 }
 
-/// Who keeps a sandbox in, and how.
+/// Driver of a sandbox and the isolation it provides.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct SandboxIsolation {
-    /// The driver's [name](Sandbox::name).
+    /// [Name](SandboxDriver::name) of the driver.
     pub driver: &'static str,
-    /// Its [isolation](Sandbox::isolation).
+    /// [Isolation](SandboxDriver::isolation) of the driver, in words for the user.
     pub description: String,
 }
 
-/// What a driver finds of its own on this host.
+/// Sandbox that a driver found on this host.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct FoundSandbox {
     pub session: SessionId,
-    /// The [name](Sandbox::name) of the driver that has it.
+    /// [Name](SandboxDriver::name) of the driver that holds the sandbox.
     pub driver: &'static str,
     pub presence: SandboxPresence,
 }
 
+/// State of an existing sandbox, as its driver observes it.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum SandboxPresence {
     Running,
     Paused,
-    /// Not running, its file system still there.
+    /// The process has ended; the file system still exists.
     Exited,
 }
 
-/// What a sandbox takes right now.
+/// Current resource usage of a sandbox.
 #[derive(Debug, Clone, Copy, Default, PartialEq)]
 pub struct SandboxStats {
     pub memory_bytes: u64,
-    /// CPU time so far, microseconds.
+    /// CPU time since the start, microseconds.
     pub cpu_us: u64,
+    /// Number of processes.
     pub processes: u64,
 }
 
-/// Why a sandbox did not do what it should. The text names the way out.
+/// Failure of a sandbox operation. The text names the way out.
 #[derive(Debug, Clone, thiserror::Error)]
 pub enum SandboxError {
-    #[error("the Docker engine does not answer at {address}: {detail}; start it, or run with `--sandbox process`")]
+    #[error("the Docker engine at `{address}` does not answer: {detail}; start it, or run with `--sandbox process`")]
     NoEngine { address: String, detail: String },
     #[error(
-        "there is no image `{image}` here and it cannot be pulled: {detail}; build or load it, or set `sandbox.image`"
+        "image `{image}` is not on this machine and cannot be pulled: {detail}; build or load it, or set `sandbox.image`"
     )]
     NoImage { image: String, detail: String },
     #[error("no permission to {what}: {detail}")]
@@ -149,16 +161,16 @@ pub enum SandboxError {
         "this kernel cannot confine a process: {detail}; use Docker, or accept the risk with `sandbox.unconfined = true`"
     )]
     Unconfinable { detail: String },
-    #[error("the sandbox of session `{session}` is not there")]
+    #[error("the sandbox of session `{session}` does not exist or does not run")]
     NotFound { session: SessionId },
     #[error(
-        "the session `{session}` was last in a sandbox at `{place}`, and whether that still runs cannot be told: {why}; make it \
-         answer or, where it is gone for good, remove `{trace}` and start this server again"
+        "the sandbox of session `{session}` was last at `{location}` and may still run there: {reason}; make that driver \
+         answer or, if the sandbox is gone for good, remove `{location_file}` and restart the server"
     )]
-    PreviousUnreachable { session: SessionId, place: String, why: String, trace: PathBuf },
+    PreviousUnreachable { session: SessionId, location: String, reason: String, location_file: PathBuf },
     #[error("the sandbox driver did not {what} within {seconds} s")]
     Deadline { what: &'static str, seconds: u64 },
-    /// It could not look, or its engine answered with something that is no answer to what it was asked.
+    /// The driver could not inspect the sandbox, or the engine's answer does not fit the request.
     #[error("the sandbox driver did not {what}: {detail}")]
     Inconclusive { what: &'static str, detail: String },
     #[error("the sandbox could not {what}: {detail}")]
@@ -172,8 +184,11 @@ pub enum SandboxError {
 }
 
 impl SandboxError {
-    /// Whether the driver did not come to answer, or could not, or answered something else, so that nothing is known. It may
-    /// be asked again. (An engine on its way up opens its socket to nobody at first.)
+    /// Returns true if the error leaves the state of the sandbox unknown. The call may be repeated.
+    ///
+    /// The driver did not answer, could not inspect, or got an answer that does not fit the
+    /// request. Permission errors count too: a starting engine first opens its socket without
+    /// permissions for others.
     pub fn is_inconclusive(&self) -> bool {
         matches!(
             self,
@@ -186,63 +201,89 @@ impl SandboxError {
     }
 }
 
-/// Told of each step on the way to a running sandbox, with a detail for a person (`12 of 48 MB`), possibly often.
+/// Callback for each step of a start, with a detail for the user (`12 of 48 MB`). May be called
+/// often.
 pub type ProgressCallback<'a> = &'a (dyn Fn(SandboxPhase, &str) + Send + Sync);
 
-/// A kind of wall. Every call but a fetch ends within a short deadline of the driver's own, whatever the engine does, and may be repeated.
+/// Port of a sandbox driver.
+///
+/// Every call may be repeated. Every call except [`fetch`](SandboxDriver::fetch) and
+/// [`wait`](SandboxDriver::wait) ends within a short deadline of the driver, whatever the engine
+/// does.
 #[async_trait]
 pub trait SandboxDriver: Send + Sync + 'static {
-    /// `docker` or `process`, as in the config.
+    /// Returns `docker` or `process`, as in the config.
     fn name(&self) -> &'static str;
 
-    /// Where its sandboxes are, as a file name: what is in one place cannot be seen from another, be it with the same driver.
+    /// Returns the location of the driver's sandboxes, as a file name.
+    ///
+    /// Sandboxes at one location are not visible from another, even through the same kind of
+    /// driver.
     fn location(&self) -> String {
         self.name().to_owned()
     }
 
-    /// What the wall holds and what it does not, in a sentence or two for the person at the screen.
+    /// Describes in a sentence or two, for the user, what the isolation covers and what it does
+    /// not.
     fn isolation(&self) -> String;
 
-    /// Whether sandboxes can be started now.
+    /// Checks that sandboxes can be started now.
     async fn check(&self) -> Result<(), SandboxError>;
 
-    /// Makes the sandbox run: leaves one that runs alone, starts one that has exited again on its file system, makes one
-    /// that is not there. Returns when its first process runs, not when the agent answers. [`SandboxError::NoImage`] where its
-    /// image is to be [fetched](Sandbox::fetch) first.
+    /// Starts the sandbox. Returns when its first process runs, before the agent answers.
+    ///
+    /// - A sandbox that runs is left as it is.
+    /// - An exited sandbox is started again on its file system.
+    /// - A sandbox that does not exist is created.
+    ///
+    /// Fails with [`SandboxError::NoImage`] if the image must be [fetched](SandboxDriver::fetch)
+    /// first.
     async fn start(&self, spec: &SandboxSpec, progress: ProgressCallback<'_>) -> Result<(), SandboxError>;
 
-    /// Brings an image here, however long that takes. Whoever drops this breaks it off, and nothing of it is left but what a
-    /// later one goes on with. A driver without images never asks for one.
+    /// Fetches an image to this host. May take long.
+    ///
+    /// Dropping the future cancels the fetch. A later fetch continues from the parts that arrived.
+    /// A driver without images does nothing.
     async fn fetch(&self, _image: &str, _progress: ProgressCallback<'_>) -> Result<(), SandboxError> {
         Ok(())
     }
 
-    /// Stops every process in it where it stands; one that is frozen stays so. Where it fails, none stays stopped, also not
-    /// by an engine that carries it out too late, unless the driver cannot undo it: then a thaw does.
+    /// Pauses every process of the sandbox. A paused sandbox stays paused.
+    ///
+    /// If the call fails, no process stays paused, even if the engine executes the call too late.
+    /// If the driver cannot undo the pause, an [`unpause`](SandboxDriver::unpause) does.
     async fn pause(&self, session: SessionId) -> Result<(), SandboxError>;
 
-    /// Lets every process go on; one that is not frozen is no error. Where it fails, it may be tried again.
+    /// Lets every process continue. A sandbox that is not paused is no error. May be repeated after
+    /// a failure.
     async fn unpause(&self, session: SessionId) -> Result<(), SandboxError>;
 
-    /// Ends every process and frees the memory; the file system stays. One that is not running is no error.
+    /// Ends every process and frees the memory. The file system stays. A sandbox that does not run
+    /// is no error.
     async fn stop(&self, session: SessionId) -> Result<(), SandboxError>;
 
-    /// Leaves no trace of it but the workspace, the home and the run directory. One that is not there is no error.
+    /// Removes all traces of the sandbox except workspace, home and run directory. A missing
+    /// sandbox is no error.
     async fn remove(&self, session: SessionId) -> Result<(), SandboxError>;
 
-    /// How it stands, also where another server started it. `None` where none is there, or one that has never run. An answer that
-    /// says neither is an error that [tells nothing](SandboxError::tells_nothing): what is there may work on.
+    /// Returns the state of the sandbox, also if another server started it.
+    ///
+    /// `None` if there is no sandbox, or if it has never run. If the state cannot be determined,
+    /// the error is [inconclusive](SandboxError::is_inconclusive): the sandbox may still work.
     async fn presence(&self, session: SessionId) -> Result<Option<SandboxPresence>, SandboxError>;
 
-    /// Waits until it does not run any more. No deadline: this is how a death is noticed. Of one that has ended already it is
-    /// told as of one that was watched, until it is started again or removed.
+    /// Waits without a deadline until the sandbox does not run, and returns its exit.
+    ///
+    /// An exit that already happened is returned with the same details, until the next start or
+    /// removal.
     async fn wait(&self, session: SessionId) -> Result<SandboxExit, SandboxError>;
 
-    /// Every sandbox on this host that belongs to this node, also of servers that died.
+    /// Lists every sandbox of this node on this host, including those that dead servers started.
     async fn list(&self) -> Result<Vec<FoundSandbox>, SandboxError>;
 
-    /// What it wrote to stdout and stderr, the newest `bytes` of it.
+    /// Returns the newest `bytes` of stdout and stderr.
     async fn logs(&self, session: SessionId, bytes: usize) -> Result<String, SandboxError>;
 
+    /// Returns the current resource usage of a running sandbox.
     async fn stats(&self, session: SessionId) -> Result<SandboxStats, SandboxError>;
 }

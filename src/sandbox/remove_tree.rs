@@ -1,7 +1,9 @@
-//! Removes what an agent left, whatever it is: deeper than a stack, more than fits into memory, without any rights to it.
+//! Removal of a tree that an agent left.
 //!
-//! A directory that is not empty is emptied into the topmost one: its files go, and its directories move up. So nothing is
-//! ever opened but what lies right there, and it takes as many steps as there are files and directories.
+//! The tree may be deeper than a stack, hold more entries than fit into memory, or have no
+//! permissions. Files are unlinked, and directories are moved up into the topmost directory. So
+//! only direct subdirectories of an open directory are opened. The number of steps is the number of
+//! files and directories.
 
 use std::{
     ffi::CStr,
@@ -21,15 +23,20 @@ use rustix::{
     path::Arg,
 };
 
-/// The server ends, and waits for no removal: what was not acknowledged is asked for again.
+/// Set when the server ends, which waits for no removal. An unacknowledged removal is requested
+/// again.
 static CANCELLED: AtomicBool = AtomicBool::new(false);
 
-/// Ends whatever is being removed, as it may be much.
+/// Cancels all removals in progress. They may take long.
 pub fn cancel_all() {
     CANCELLED.store(true, Ordering::Relaxed);
 }
 
-/// Removes these with all that is in them, on a thread of its own. One that is not there is no error.
+/// Removes these trees with their content, on a separate thread. A missing tree is no error.
+///
+/// # Errors
+/// Fails if an entry cannot be removed, or with [`io::ErrorKind::Interrupted`] after
+/// [`cancel_all`].
 pub async fn remove_trees(trees: Vec<PathBuf>) -> io::Result<()> {
     let removed = tokio::task::spawn_blocking(move || trees.iter().try_for_each(|tree| remove_tree(tree)));
     removed.await.unwrap_or_else(|e| Err(io::Error::other(e)))
@@ -40,12 +47,12 @@ fn remove_tree(tree: &Path) -> io::Result<()> {
         return Ok(());
     }
     let Some(top) = open_dir(CWD, tree)? else { return Ok(()) };
-    let mut moved = 0;
+    let mut moved_count = 0;
     while for_each_entry(&top, |name| {
         if !try_unlink(&top, name)?
             && let Some(dir) = open_dir(&top, name)?
         {
-            move_contents_up(&dir, &top, &mut moved)?;
+            move_contents_up(&dir, &top, &mut moved_count)?;
             try_unlink(&top, name)?;
         }
         Ok(())
@@ -54,17 +61,17 @@ fn remove_tree(tree: &Path) -> io::Result<()> {
     Ok(())
 }
 
-/// Removes the files in `dir`, and moves its directories to the `top`.
-fn move_contents_up(dir: &OwnedFd, top: &OwnedFd, moved: &mut u64) -> io::Result<()> {
+/// Removes the files in `dir`, and moves its directories up into `top`.
+fn move_contents_up(dir: &OwnedFd, top: &OwnedFd, moved_count: &mut u64) -> io::Result<()> {
     while for_each_entry(dir, |name| {
         if try_unlink(dir, name)? {
             return Ok(());
         }
-        // Where its rights are ours to give: a directory that cannot be written cannot be moved.
+        // Opening resets the permissions. A directory that is not writable cannot be moved.
         open_dir(dir, name)?;
         loop {
-            *moved += 1;
-            match renameat_with(dir, name, top, format!("moved-{moved}"), RenameFlags::NOREPLACE) {
+            *moved_count += 1;
+            match renameat_with(dir, name, top, format!("moved-{moved_count}"), RenameFlags::NOREPLACE) {
                 Err(Errno::EXIST) => {}
                 Ok(()) | Err(Errno::NOENT) => return Ok(()),
                 Err(e) => return Err(e.into()),
@@ -74,13 +81,13 @@ fn move_contents_up(dir: &OwnedFd, top: &OwnedFd, moved: &mut u64) -> io::Result
     Ok(())
 }
 
-/// Whether there was anything.
+/// Calls `f` for each entry. Returns true if there was an entry.
 fn for_each_entry(dir: &OwnedFd, mut f: impl FnMut(&CStr) -> io::Result<()>) -> io::Result<bool> {
     let mut any = false;
     for entry in Dir::read_from(dir)? {
         let entry = entry?;
         if CANCELLED.load(Ordering::Relaxed) {
-            return Err(io::Error::new(io::ErrorKind::Interrupted, "the server ends"));
+            return Err(io::Error::new(io::ErrorKind::Interrupted, "the server is shutting down"));
         }
         if ![c".", c".."].contains(&entry.file_name()) {
             any = true;
@@ -90,7 +97,9 @@ fn for_each_entry(dir: &OwnedFd, mut f: impl FnMut(&CStr) -> io::Result<()>) -> 
     Ok(any)
 }
 
-/// Removes it unless it is a directory with something in it. No link is followed: it is a file of its own here.
+/// Removes the entry unless it is a directory with content. Returns true if the entry is gone.
+///
+/// A symbolic link is removed as a file and not followed.
 fn try_unlink(dir: impl AsFd, name: impl Arg + Copy) -> io::Result<bool> {
     match unlinkat(&dir, name, AtFlags::empty()) {
         Ok(()) | Err(Errno::NOENT) => return Ok(true),
@@ -104,16 +113,18 @@ fn try_unlink(dir: impl AsFd, name: impl Arg + Copy) -> io::Result<bool> {
     }
 }
 
-/// Opens a directory that an agent may have made unreadable, as some tools do with what they cache. `None`: somebody else was
-/// quicker to remove it.
+/// Opens a directory and resets its permissions. Some tools make their cache directories
+/// unreadable.
+///
+/// `None` if another caller removed the directory meanwhile.
 fn open_dir(dir: impl AsFd, name: impl Arg + Copy) -> io::Result<Option<OwnedFd>> {
     let flags = OFlags::DIRECTORY | OFlags::NOFOLLOW | OFlags::CLOEXEC;
-    let there = match openat(&dir, name, flags | OFlags::PATH, Mode::empty()) {
+    let path_fd = match openat(&dir, name, flags | OFlags::PATH, Mode::empty()) {
         Err(Errno::NOENT) => return Ok(None),
-        there => there?,
+        path_fd => path_fd?,
     };
-    // Where it is not ours, what follows says so.
-    let _ = fs::set_permissions(format!("/proc/self/fd/{}", there.as_raw_fd()), Permissions::from_mode(0o700));
+    // The `openat` below reports the failure if the directory belongs to another user.
+    let _ = fs::set_permissions(format!("/proc/self/fd/{}", path_fd.as_raw_fd()), Permissions::from_mode(0o700));
     match openat(&dir, name, flags | OFlags::RDONLY, Mode::empty()) {
         Err(Errno::NOENT) => Ok(None),
         opened => Ok(Some(opened?)),
@@ -129,58 +140,63 @@ mod tests {
     use super::*;
 
     #[test]
-    fn what_an_agent_left_goes_and_nothing_else() {
-        let temp = tempfile::tempdir().expect("a directory");
+    fn removal_deletes_the_tree_and_nothing_outside() {
+        let temp = tempfile::tempdir().expect("temporary directory is created");
         let (tree, beside) = (temp.path().join("tree"), temp.path().join("beside"));
         for dir in ["a/b/c", "a/moved-1", "moved-2/x", "locked/in"] {
-            fs::create_dir_all(tree.join(dir)).expect("it is made");
+            fs::create_dir_all(tree.join(dir)).expect("entry is created");
         }
-        fs::write(&beside, "stays").expect("it is written");
-        fs::create_dir(temp.path().join("dir")).expect("it is made");
-        fs::write(temp.path().join("dir/file"), "stays").expect("it is written");
+        fs::write(&beside, "stays").expect("file is written");
+        fs::create_dir(temp.path().join("dir")).expect("entry is created");
+        fs::write(temp.path().join("dir/file"), "stays").expect("file is written");
         for file in ["f", "a/f", "a/b/c/f", "locked/in/f"] {
-            fs::write(tree.join(file), "").expect("it is written");
+            fs::write(tree.join(file), "").expect("file is written");
         }
-        symlink(&beside, tree.join("a/link")).expect("it is made");
-        symlink(temp.path().join("dir"), tree.join("a/b/link")).expect("it is made");
+        symlink(&beside, tree.join("a/link")).expect("entry is created");
+        symlink(temp.path().join("dir"), tree.join("a/b/link")).expect("entry is created");
         for locked in ["locked/in", "locked"] {
-            fs::set_permissions(tree.join(locked), Permissions::from_mode(0o000)).expect("it is ours");
+            fs::set_permissions(tree.join(locked), Permissions::from_mode(0o000)).expect("permissions are set");
         }
-        remove_tree(&tree).expect("it goes");
+        remove_tree(&tree).expect("tree is removed");
         assert!(!tree.exists());
-        assert_eq!(fs::read_to_string(&beside).expect("it is there"), "stays");
-        assert_eq!(fs::read_to_string(temp.path().join("dir/file")).expect("it is there"), "stays");
-        remove_tree(&tree).expect("one that is not there is no error");
+        assert_eq!(fs::read_to_string(&beside).expect("entry exists"), "stays");
+        assert_eq!(fs::read_to_string(temp.path().join("dir/file")).expect("entry exists"), "stays");
+        remove_tree(&tree).expect("missing tree is no error");
     }
 
     #[test]
-    fn two_who_remove_the_same_do_not_disturb_each_other() {
-        let temp = tempfile::tempdir().expect("a directory");
+    fn concurrent_removals_of_one_tree_both_succeed() {
+        let temp = tempfile::tempdir().expect("temporary directory is created");
         for _ in 0..20 {
             let tree = temp.path().join("tree");
             for n in 0..300 {
-                fs::create_dir_all(tree.join(format!("{}/{n}/x/y/z", n % 7))).expect("it is made");
+                fs::create_dir_all(tree.join(format!("{}/{n}/x/y/z", n % 7))).expect("entry is created");
             }
             std::thread::scope(|scope| {
                 let both = [(); 2].map(|()| scope.spawn(|| remove_tree(&tree)));
-                both.into_iter().for_each(|one| one.join().expect("it lives").expect("it goes"));
+                both.into_iter().for_each(|one| one.join().expect("thread does not panic").expect("tree is removed"));
             });
             assert!(!tree.exists());
         }
     }
 
     #[test]
-    fn deeper_than_any_stack() {
-        let temp = tempfile::tempdir().expect("a directory");
+    fn removal_of_30000_levels_needs_no_deep_stack() {
+        let temp = tempfile::tempdir().expect("temporary directory is created");
         let tree = temp.path().join("tree");
-        fs::create_dir(&tree).expect("it is made");
-        let mut dir = open_dir(CWD, &*tree).expect("it is ours").expect("it is there");
+        fs::create_dir(&tree).expect("entry is created");
+        let mut dir = open_dir(CWD, &*tree).expect("directory is readable").expect("directory exists");
         for _ in 0..30_000 {
-            mkdirat(&dir, "d", Mode::from_raw_mode(0o755)).expect("it is made");
-            dir = open_dir(&dir, "d").expect("it is ours").expect("it is there");
+            mkdirat(&dir, "d", Mode::from_raw_mode(0o755)).expect("entry is created");
+            dir = open_dir(&dir, "d").expect("directory is readable").expect("directory exists");
         }
         let small = std::thread::Builder::new().stack_size(128 << 10);
-        small.spawn(move || remove_tree(&tree)).expect("a thread").join().expect("it lives").expect("it goes");
-        assert_eq!(fs::read_dir(temp.path()).expect("it is there").count(), 0);
+        small
+            .spawn(move || remove_tree(&tree))
+            .expect("thread starts")
+            .join()
+            .expect("thread does not panic")
+            .expect("tree is removed");
+        assert_eq!(fs::read_dir(temp.path()).expect("entry exists").count(), 0);
     }
 }

@@ -1,11 +1,12 @@
-//! The directory in which a server and a sandbox meet: two sockets, each in a directory of its own.
+//! Run directory: two sockets that a server and a sandbox share, each in a directory of its own.
 //!
 //! ```text
-//! <run>/<session>/agent/    the sandbox writes here (agent.sock); what lies here is hostile
+//! <run>/<session>/agent/    the sandbox writes here (agent.sock); treated as hostile
 //! <run>/<session>/gateway/  the server writes here (gateway.sock); read-only inside
 //! ```
 //!
-//! The whole is mounted as a directory, so a socket that a restarted server binds anew appears inside.
+//! The run directory is mounted as a whole. A socket that a restarted server binds again appears
+//! inside.
 
 use std::{
     fs, io,
@@ -22,20 +23,22 @@ use tokio::net::{UnixListener, UnixStream};
 use super::remove_tree;
 use crate::store::SessionId;
 
-/// The run directory of one session.
+/// Run directory of one session.
 #[derive(Debug, Clone)]
 pub struct RunDir {
     root: PathBuf,
 }
 
 impl RunDir {
-    /// The run directory of `session` below `runs`. Nothing is touched yet.
+    /// Returns the run directory of `session` below `runs`. Touches no files.
     pub fn of(runs: &Path, session: SessionId) -> RunDir {
         RunDir { root: runs.join(session.to_string()) }
     }
 
-    /// Makes it, or leaves it as it is: a sandbox that runs may be using it. The sandbox's half belongs to `uid`, who can get in
-    /// also where it had taken away its own right to.
+    /// Creates the directories if they are missing. A running sandbox may be using them.
+    ///
+    /// The agent's part belongs to `uid` and `gid`. Its permissions are reset, so an agent that
+    /// removed its own permissions gets in again.
     pub fn prepare(&self, uid: u32, gid: u32) -> io::Result<()> {
         let mut dirs = fs::DirBuilder::new();
         dirs.recursive(true).mode(0o711);
@@ -48,46 +51,53 @@ impl RunDir {
         Ok(())
     }
 
-    /// What is mounted into the sandbox, read-only.
+    /// Returns the directory that is mounted into the sandbox, read-only.
     pub fn root(&self) -> &Path {
         &self.root
     }
 
-    /// The part that the sandbox may write.
+    /// Returns the part that the sandbox may write.
     pub fn agent(&self) -> PathBuf {
         self.root.join("agent")
     }
 
-    /// The part that only the server writes.
+    /// Returns the part that only the server writes.
     pub fn gateway(&self) -> PathBuf {
         self.root.join("gateway")
     }
 
-    /// Connects to the agent, and to nothing else: a link that the sandbox laid in place of its socket is not followed, so
-    /// it cannot make this server talk to another socket of the host.
+    /// Connects to the agent's socket.
+    ///
+    /// A symbolic link in place of the socket is not followed. So a sandbox cannot make the server
+    /// connect to another socket of the host.
+    ///
+    /// # Errors
+    /// Fails if the socket is missing, is not a socket, or refuses the connection.
     pub async fn dial_agent(&self) -> io::Result<UnixStream> {
         let dir = open_dir(&self.agent())?;
         let socket = openat(&dir, "agent.sock", OFlags::PATH | OFlags::NOFOLLOW | OFlags::CLOEXEC, Mode::empty())?;
         let through = by_descriptor(&socket);
         if !fs::metadata(&through)?.file_type().is_socket() {
-            return Err(io::Error::new(io::ErrorKind::InvalidData, "agent.sock is no socket"));
+            return Err(io::Error::new(io::ErrorKind::InvalidData, "`agent.sock` is not a socket"));
         }
         UnixStream::connect(through).await
     }
 
-    /// Listens for the sandbox's calls of the model gateway; a socket that a dead server left is replaced.
+    /// Listens for the sandbox's calls of the model gateway. Replaces a socket that a dead server
+    /// left.
     pub fn bind_gateway(&self) -> io::Result<UnixListener> {
         let dir = open_dir(&self.gateway())?;
-        // Through the descriptor: a socket's path may be 107 bytes at most, and a data directory may be deeper than that.
+        // A socket's path has at most 107 bytes, and a data directory may be deeper. The path
+        // through the descriptor is short.
         let path = by_descriptor(&dir).join("gateway.sock");
         remove_if_there(&path)?;
         let listener = UnixListener::bind(&path)?;
-        // The sandbox runs as another user, and only its own sandbox has this directory mounted.
+        // The sandbox runs as another user. Only its own sandbox has this directory mounted.
         fs::set_permissions(&path, PermissionsExt::from_mode(0o666))?;
         Ok(listener)
     }
 
-    /// Removes all of it. One that is not there is no error.
+    /// Removes the directory with its content. A missing directory is no error.
     pub async fn remove(&self) -> io::Result<()> {
         remove_tree::remove_trees(vec![self.root.clone()]).await
     }
@@ -113,28 +123,29 @@ fn remove_if_there(path: &Path) -> io::Result<()> {
 mod tests {
     use super::*;
 
-    fn rundir() -> (tempfile::TempDir, RunDir) {
+    fn run_dir() -> (tempfile::TempDir, RunDir) {
         let temp = tempfile::tempdir().expect("a temporary directory");
         let deep = temp.path().join("a".repeat(120));
         let run = RunDir::of(&deep, SessionId::generate());
-        run.prepare(rustix::process::geteuid().as_raw(), rustix::process::getegid().as_raw()).expect("it is made");
+        run.prepare(rustix::process::geteuid().as_raw(), rustix::process::getegid().as_raw())
+            .expect("run directory is created");
         (temp, run)
     }
 
     #[tokio::test]
-    async fn a_link_in_place_of_the_socket_is_not_followed() {
-        let (_temp, run) = rundir();
-        let _elsewhere = run.bind_gateway().expect("it binds, however long the path");
+    async fn dial_follows_no_link_in_place_of_socket() {
+        let (_temp, run) = run_dir();
+        let _gateway = run.bind_gateway().expect("socket binds below a path of more than 107 bytes");
         std::os::unix::fs::symlink(run.gateway().join("gateway.sock"), run.agent().join("agent.sock")).expect("a link");
         assert!(run.dial_agent().await.is_err());
     }
 
     #[tokio::test]
-    async fn a_socket_is_dialled_and_a_left_over_one_is_replaced() {
-        let (_temp, run) = rundir();
-        drop(run.bind_gateway().expect("it binds"));
-        let _gateway = run.bind_gateway().expect("it binds again");
-        fs::rename(run.gateway().join("gateway.sock"), run.agent().join("agent.sock")).expect("a socket can be moved");
-        run.dial_agent().await.expect("it is dialled");
+    async fn dial_connects_and_bind_replaces_stale_socket() {
+        let (_temp, run) = run_dir();
+        drop(run.bind_gateway().expect("socket binds"));
+        let _gateway = run.bind_gateway().expect("second bind replaces the socket");
+        fs::rename(run.gateway().join("gateway.sock"), run.agent().join("agent.sock")).expect("socket is moved");
+        run.dial_agent().await.expect("agent's socket accepts the connection");
     }
 }

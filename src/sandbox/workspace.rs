@@ -1,8 +1,8 @@
-//! The directories of this host that sessions work in, and how the server puts a file into one.
+//! Workspace directories of the sessions, and uploads into them.
 //!
-//! What lies in a workspace is the agent's, and so hostile: no link in it is followed, by holding each directory on the way
-//! by its descriptor. A file is written without a name, of which a server that is killed leaves nothing, and gets its place when
-//! it is whole.
+//! Content of a workspace is written by the agent and treated as hostile. An upload follows no
+//! link: each directory on the way is held by its descriptor. A file is written without a name and
+//! gets its name when it is complete. So a killed server leaves nothing.
 
 use std::{
     fs::File,
@@ -21,31 +21,32 @@ use rustix::{
 
 use crate::store::SessionId;
 
-/// The most bytes and parts that a path inside a workspace has.
+/// Longest path inside a workspace, bytes.
 const PATH_BYTES: usize = 1024;
+/// Highest number of parts of a path inside a workspace.
 const PATH_PARTS: usize = 32;
 
-/// Where sessions work, and whom it belongs to.
+/// Location and owner of the sessions' workspaces.
 #[derive(Debug, Clone)]
 pub struct WorkspaceDirs {
-    /// A directory for each session below this one.
+    /// Parent of the sessions' directories.
     pub root: PathBuf,
-    /// Where all sessions work, in place of that (`SANDBOX_VOLUMES=…:/workspace`).
+    /// Workspace that all sessions share, in place of one each (`SANDBOX_VOLUMES=…:/workspace`).
     pub shared: Option<PathBuf>,
     pub uid: u32,
     pub gid: u32,
 }
 
-/// A path inside a workspace: names below it, and no way out.
+/// Path inside a workspace. Contains names only, and cannot lead out of the workspace.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct InnerPath {
     dirs: Vec<String>,
     name: String,
 }
 
-/// Why a path is none.
+/// Rejected path, in the client's spelling.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
-#[error("`{0}` is no path inside the workspace: write it like `notes/todo.md`, without `..`, `.` or empty parts")]
+#[error("`{0}` is no path inside the workspace; write it like `notes/todo.md`, without `..`, `.` or empty parts")]
 pub struct InvalidInnerPath(String);
 
 impl std::str::FromStr for InnerPath {
@@ -66,7 +67,7 @@ impl std::str::FromStr for InnerPath {
     }
 }
 
-/// What becomes of a file that is there already.
+/// Policy for an upload if its name is taken.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum ExistingFilePolicy {
     Replace,
@@ -74,7 +75,7 @@ pub enum ExistingFilePolicy {
 }
 
 impl WorkspaceDirs {
-    /// The directory in which this session works; made where it is not there.
+    /// Returns the workspace of the session. Creates it if it is missing.
     pub fn dir_of(&self, session: SessionId) -> io::Result<PathBuf> {
         match &self.shared {
             Some(shared) => Ok(shared.clone()),
@@ -82,7 +83,7 @@ impl WorkspaceDirs {
         }
     }
 
-    /// A file on its way to `path`. Directories that are missing are made.
+    /// Begins an upload to `path`. Creates missing directories.
     pub fn receive(&self, session: SessionId, path: &InnerPath) -> io::Result<IncomingFile> {
         let flags = OFlags::DIRECTORY | OFlags::NOFOLLOW | OFlags::CLOEXEC | OFlags::RDONLY;
         let mut dir = rustix::fs::open(self.dir_of(session)?, OFlags::DIRECTORY | OFlags::CLOEXEC, Mode::empty())?;
@@ -110,10 +111,11 @@ impl WorkspaceDirs {
     }
 }
 
-/// A directory of `session` below `below`, which belongs to whom its sandbox runs as, and is open to it: whatever an agent made
-/// of it, its next start finds its way in.
-pub fn session_dir(below: &Path, session: SessionId, uid: u32, gid: u32) -> io::Result<PathBuf> {
-    let path = below.join(session.to_string());
+/// Creates the directory of `session` below `parent`, owned by the sandbox's user.
+///
+/// Permissions are reset, so the next start has access whatever an agent changed.
+pub fn session_dir(parent: &Path, session: SessionId, uid: u32, gid: u32) -> io::Result<PathBuf> {
+    let path = parent.join(session.to_string());
     std::fs::DirBuilder::new().recursive(true).mode(0o700).create(&path)?;
     std::fs::set_permissions(&path, std::os::unix::fs::PermissionsExt::from_mode(0o700))?;
     if rustix::process::geteuid().is_root() {
@@ -122,7 +124,9 @@ pub fn session_dir(below: &Path, session: SessionId, uid: u32, gid: u32) -> io::
     Ok(path)
 }
 
-/// A file without a name, which goes with whoever writes it, however that ends; with one where the file system has no such files.
+/// Creates an unnamed file, which vanishes with its descriptor.
+///
+/// If the file system has no unnamed files, the file gets a draft name, which is returned.
 fn create_draft(dir: &OwnedFd) -> rustix::io::Result<(OwnedFd, Option<String>)> {
     let write = OFlags::WRONLY | OFlags::CLOEXEC;
     match rustix::fs::openat(dir, ".", write | OFlags::TMPFILE, Mode::from_raw_mode(0o600)) {
@@ -141,34 +145,34 @@ fn draft_name() -> String {
     format!(".{}.upload", ulid::Ulid::generate())
 }
 
-/// Gives a file without a name one, where nothing has it.
+/// Links an unnamed file to a name. Fails if the name is taken.
 fn link_unnamed(file: &File, dir: &OwnedFd, name: &str) -> rustix::io::Result<()> {
     let unnamed = format!("/proc/self/fd/{}", file.as_raw_fd());
     rustix::fs::linkat(rustix::fs::CWD, unnamed, dir, name, AtFlags::SYMLINK_FOLLOW)
 }
 
-/// Gives a draft its place where the file system cannot move without replacing (NFS, 9p, sshfs).
+/// Moves a draft to its name on a file system without `RENAME_NOREPLACE` (NFS, 9p, sshfs).
 fn place_non_atomically(
     dir: &OwnedFd,
     draft: &str,
-    wanted: &str,
+    name: &str,
     existing: ExistingFilePolicy,
 ) -> rustix::io::Result<UploadOutcome> {
     match existing {
-        ExistingFilePolicy::Keep => match rustix::fs::linkat(dir, draft, dir, wanted, AtFlags::empty()) {
+        ExistingFilePolicy::Keep => match rustix::fs::linkat(dir, draft, dir, name, AtFlags::empty()) {
             Ok(()) => Ok(UploadOutcome::Created),
             Err(Errno::EXIST) => Ok(UploadOutcome::Skipped),
             Err(e) => Err(e),
         },
         ExistingFilePolicy::Replace => {
-            let is_there = rustix::fs::statat(dir, wanted, AtFlags::SYMLINK_NOFOLLOW).is_ok();
-            rustix::fs::renameat(dir, draft, dir, wanted)?;
+            let is_there = rustix::fs::statat(dir, name, AtFlags::SYMLINK_NOFOLLOW).is_ok();
+            rustix::fs::renameat(dir, draft, dir, name)?;
             Ok(if is_there { UploadOutcome::Replaced } else { UploadOutcome::Created })
         }
     }
 }
 
-/// A file that is being written. Nobody sees it under its name before [`Incoming::finish`]; dropped, it leaves nothing.
+/// Upload in progress. The name appears at [`IncomingFile::finish`]. Dropping it removes the draft.
 #[derive(Debug)]
 pub struct IncomingFile {
     pub file: File,
@@ -178,53 +182,53 @@ pub struct IncomingFile {
 #[derive(Debug)]
 struct FileDestination {
     dir: OwnedFd,
-    /// What it is called until it is done.
+    /// Draft name until the upload is complete, if the file has one.
     draft: Option<String>,
     name: String,
 }
 
-/// What `finish` did.
+/// Outcome of a completed upload.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum UploadOutcome {
     Created,
     Replaced,
-    /// Something has that name, and was to be kept. Nothing has changed.
+    /// The name is taken and the policy keeps the existing file. Nothing was changed.
     Skipped,
 }
 
 impl IncomingFile {
-    /// Moves the file to its place.
+    /// Moves the file to its name.
     ///
     /// # Errors
-    /// Where it cannot be moved; a directory of that name, for one.
+    /// Fails if the file cannot be moved, for example if the name belongs to a directory.
     pub fn finish(mut self, existing: ExistingFilePolicy) -> io::Result<UploadOutcome> {
         rustix::fs::fchmod(&self.file, Mode::from_raw_mode(0o644))?;
-        let FileDestination { dir, draft, name: wanted } = &mut self.destination;
-        let named = match draft {
-            Some(named) => named,
-            None => match (link_unnamed(&self.file, dir, wanted), existing) {
+        let FileDestination { dir, draft, name } = &mut self.destination;
+        let draft_name = match draft {
+            Some(draft_name) => draft_name,
+            None => match (link_unnamed(&self.file, dir, name), existing) {
                 (Ok(()), _) => return Ok(UploadOutcome::Created),
                 (Err(Errno::EXIST), ExistingFilePolicy::Keep) => return Ok(UploadOutcome::Skipped),
-                // Only what has a name can take the place of another in one step.
+                // Only a named file can replace another one in one step.
                 (Err(Errno::EXIST), ExistingFilePolicy::Replace) => {
-                    let given = self::draft_name();
-                    link_unnamed(&self.file, dir, &given)?;
-                    draft.insert(given)
+                    let new_draft = self::draft_name();
+                    link_unnamed(&self.file, dir, &new_draft)?;
+                    draft.insert(new_draft)
                 }
                 (Err(e), _) => return Err(e.into()),
             },
         };
-        let moved = rustix::fs::renameat_with(&*dir, &*named, &*dir, &*wanted, RenameFlags::NOREPLACE);
+        let moved = rustix::fs::renameat_with(&*dir, &*draft_name, &*dir, &*name, RenameFlags::NOREPLACE);
         let finished = match (moved, existing) {
             (Ok(()), _) => UploadOutcome::Created,
             (Err(Errno::EXIST), ExistingFilePolicy::Keep) => return Ok(UploadOutcome::Skipped),
             (Err(Errno::EXIST), ExistingFilePolicy::Replace) => {
-                rustix::fs::renameat(&*dir, &*named, &*dir, &*wanted)?;
+                rustix::fs::renameat(&*dir, &*draft_name, &*dir, &*name)?;
                 UploadOutcome::Replaced
             }
-            // The draft may have its name still: it goes as one does that was given up.
+            // The draft may still have its name. Dropping the destination removes it.
             (Err(Errno::INVAL | Errno::NOSYS | Errno::OPNOTSUPP), _) => {
-                return Ok(place_non_atomically(dir, named, wanted, existing)?);
+                return Ok(place_non_atomically(dir, draft_name, name, existing)?);
             }
             (Err(e), _) => return Err(e.into()),
         };
@@ -247,11 +251,11 @@ mod tests {
 
     use super::*;
 
-    fn workspaces(below: &Path) -> (WorkspaceDirs, SessionId, PathBuf) {
+    fn workspaces(parent: &Path) -> (WorkspaceDirs, SessionId, PathBuf) {
         let (uid, gid) = (rustix::process::geteuid().as_raw(), rustix::process::getegid().as_raw());
-        let workspaces = WorkspaceDirs { root: below.to_owned(), shared: None, uid, gid };
-        let session: SessionId = "01J00000000000000000000000".parse().expect("an id");
-        let dir = workspaces.dir_of(session).expect("it is made");
+        let workspaces = WorkspaceDirs { root: parent.to_owned(), shared: None, uid, gid };
+        let session: SessionId = "01J00000000000000000000000".parse().expect("id is valid");
+        let dir = workspaces.dir_of(session).expect("workspace is created");
         (workspaces, session, dir)
     }
 
@@ -261,93 +265,101 @@ mod tests {
         path: &str,
         existing: ExistingFilePolicy,
     ) -> io::Result<UploadOutcome> {
-        let mut incoming = workspaces.receive(session, &path.parse().expect("a path"))?;
+        let mut incoming = workspaces.receive(session, &path.parse().expect("path is valid"))?;
         incoming.file.write_all(b"new")?;
         incoming.finish(existing)
     }
 
     #[test]
-    fn only_paths_that_stay_inside_are_paths() {
+    fn paths_that_lead_out_are_rejected() {
         for path in ["a", "a/b.txt", "uploads/ä ö.txt", "..a", "a..", ".hidden"] {
             assert!(path.parse::<InnerPath>().is_ok(), "{path}");
         }
         let long = "x/".repeat(40) + "y";
         for path in ["", "/", "/etc/passwd", "a/", "a//b", ".", "..", "../a", "a/../b", "a/./b", "a\0b", &long] {
-            let refused = path.parse::<InnerPath>().expect_err(path).to_string();
-            assert!(refused.contains("inside the workspace"), "{refused}");
+            let error = path.parse::<InnerPath>().expect_err(path).to_string();
+            assert!(error.contains("inside the workspace"), "{error}");
         }
     }
 
     #[test]
-    fn a_file_comes_whole_or_not_at_all() {
-        let below = tempfile::tempdir().expect("a directory");
-        let (workspaces, session, dir) = workspaces(below.path());
-        let mut given_up = workspaces.receive(session, &"a/b/c".parse().expect("a path")).expect("it begins");
-        given_up.file.write_all(b"half").expect("it is written");
-        let seen = fs::read_dir(dir.join("a/b")).expect("it was made").count();
+    fn upload_is_atomic_and_obeys_policy() {
+        let temp = tempfile::tempdir().expect("temporary directory is created");
+        let (workspaces, session, dir) = workspaces(temp.path());
+        let mut dropped_upload =
+            workspaces.receive(session, &"a/b/c".parse().expect("path is valid")).expect("upload begins");
+        dropped_upload.file.write_all(b"half").expect("file is written");
+        let file_count = fs::read_dir(dir.join("a/b")).expect("directory exists").count();
         assert_eq!(
-            seen,
-            usize::from(given_up.destination.draft.is_some()),
-            "where it has no name there is nothing to see"
+            file_count,
+            usize::from(dropped_upload.destination.draft.is_some()),
+            "an unnamed file is not listed"
         );
-        drop(given_up);
-        assert_eq!(fs::read_dir(dir.join("a/b")).expect("it was made").count(), 0, "nothing is left");
+        drop(dropped_upload);
         assert_eq!(
-            put(&workspaces, session, "a/b/c", ExistingFilePolicy::Keep).expect("it comes"),
+            fs::read_dir(dir.join("a/b")).expect("directory exists").count(),
+            0,
+            "a dropped upload leaves no file"
+        );
+        assert_eq!(
+            put(&workspaces, session, "a/b/c", ExistingFilePolicy::Keep).expect("upload succeeds"),
             UploadOutcome::Created
         );
-        assert_eq!(fs::read(dir.join("a/b/c")).expect("it is there"), b"new");
-        fs::write(dir.join("a/b/c"), "old").expect("it is written");
+        assert_eq!(fs::read(dir.join("a/b/c")).expect("entry exists"), b"new");
+        fs::write(dir.join("a/b/c"), "old").expect("file is written");
         assert_eq!(
-            put(&workspaces, session, "a/b/c", ExistingFilePolicy::Keep).expect("it ends"),
+            put(&workspaces, session, "a/b/c", ExistingFilePolicy::Keep).expect("upload ends"),
             UploadOutcome::Skipped
         );
-        assert_eq!(fs::read(dir.join("a/b/c")).expect("it is there"), b"old");
+        assert_eq!(fs::read(dir.join("a/b/c")).expect("entry exists"), b"old");
         assert_eq!(
-            put(&workspaces, session, "a/b/c", ExistingFilePolicy::Replace).expect("it comes"),
+            put(&workspaces, session, "a/b/c", ExistingFilePolicy::Replace).expect("upload succeeds"),
             UploadOutcome::Replaced
         );
-        assert_eq!(fs::read(dir.join("a/b/c")).expect("it is there"), b"new");
-        assert_eq!(fs::read_dir(dir.join("a/b")).expect("it is there").count(), 1);
+        assert_eq!(fs::read(dir.join("a/b/c")).expect("entry exists"), b"new");
+        assert_eq!(fs::read_dir(dir.join("a/b")).expect("entry exists").count(), 1);
     }
 
     #[test]
-    fn a_file_comes_where_the_file_system_cannot_move_without_replacing() {
-        let below = tempfile::tempdir().expect("a directory");
+    fn upload_works_without_rename_noreplace() {
+        let temp = tempfile::tempdir().expect("temporary directory is created");
         let put = |text: &str, existing| {
-            let dir =
-                rustix::fs::open(below.path(), OFlags::DIRECTORY | OFlags::CLOEXEC, Mode::empty()).expect("it opens");
-            fs::write(below.path().join("draft"), text).expect("it is written");
-            let place = FileDestination { dir, draft: Some("draft".to_owned()), name: "file".to_owned() };
-            let finished = place_non_atomically(&place.dir, "draft", &place.name, existing).expect("it ends");
-            drop(place);
-            assert_eq!(fs::read_dir(below.path()).expect("it is there").count(), 1, "the draft has gone");
-            (finished, fs::read_to_string(below.path().join("file")).expect("it is there"))
+            let dir = rustix::fs::open(temp.path(), OFlags::DIRECTORY | OFlags::CLOEXEC, Mode::empty())
+                .expect("directory opens");
+            fs::write(temp.path().join("draft"), text).expect("file is written");
+            let destination = FileDestination { dir, draft: Some("draft".to_owned()), name: "file".to_owned() };
+            let finished =
+                place_non_atomically(&destination.dir, "draft", &destination.name, existing).expect("draft is placed");
+            drop(destination);
+            assert_eq!(fs::read_dir(temp.path()).expect("entry exists").count(), 1, "the draft is removed");
+            (finished, fs::read_to_string(temp.path().join("file")).expect("entry exists"))
         };
         assert_eq!(put("one", ExistingFilePolicy::Keep), (UploadOutcome::Created, "one".to_owned()));
         assert_eq!(put("two", ExistingFilePolicy::Keep), (UploadOutcome::Skipped, "one".to_owned()));
         assert_eq!(put("three", ExistingFilePolicy::Replace), (UploadOutcome::Replaced, "three".to_owned()));
-        fs::remove_file(below.path().join("file")).expect("it is there");
+        fs::remove_file(temp.path().join("file")).expect("entry exists");
         assert_eq!(put("four", ExistingFilePolicy::Replace), (UploadOutcome::Created, "four".to_owned()));
     }
 
     #[test]
-    fn no_link_of_the_agents_leads_out() {
-        let below = tempfile::tempdir().expect("a directory");
-        let (workspaces, session, dir) = workspaces(below.path());
-        let outside = below.path().join("outside");
-        fs::create_dir(&outside).expect("it is made");
-        fs::write(outside.join("secret"), "old").expect("it is written");
-        symlink(&outside, dir.join("way")).expect("it is laid");
-        symlink(outside.join("secret"), dir.join("file")).expect("it is laid");
-        put(&workspaces, session, "way/secret", ExistingFilePolicy::Replace).expect_err("a directory that is a link");
-        put(&workspaces, session, "way/new", ExistingFilePolicy::Replace).expect_err("a directory that is a link");
+    fn upload_follows_no_symbolic_link() {
+        let temp = tempfile::tempdir().expect("temporary directory is created");
+        let (workspaces, session, dir) = workspaces(temp.path());
+        let outside = temp.path().join("outside");
+        fs::create_dir(&outside).expect("directory is created");
+        fs::write(outside.join("secret"), "old").expect("file is written");
+        symlink(&outside, dir.join("way")).expect("link is created");
+        symlink(outside.join("secret"), dir.join("file")).expect("link is created");
+        put(&workspaces, session, "way/secret", ExistingFilePolicy::Replace)
+            .expect_err("a linked directory is not followed");
+        put(&workspaces, session, "way/new", ExistingFilePolicy::Replace)
+            .expect_err("a linked directory is not followed");
         assert_eq!(
-            put(&workspaces, session, "file", ExistingFilePolicy::Replace).expect("the link goes"),
+            put(&workspaces, session, "file", ExistingFilePolicy::Replace).expect("upload replaces the link"),
             UploadOutcome::Replaced
         );
-        assert_eq!(fs::read(outside.join("secret")).expect("it is there"), b"old");
-        assert_eq!(fs::read_dir(&outside).expect("it is there").count(), 1);
+        assert_eq!(fs::read(outside.join("secret")).expect("entry exists"), b"old");
+        assert_eq!(fs::read_dir(&outside).expect("entry exists").count(), 1);
         assert!(!dir.join("file").is_symlink());
     }
 }

@@ -1,4 +1,5 @@
-//! Where a driver is put to the test: a session of its own for each promise, cleaned up however the test ends.
+//! Fixtures of the contract: a driver, and a sandbox for each promise that is removed however the
+//! test ends.
 
 use std::{
     fs,
@@ -16,15 +17,15 @@ use tempfile::TempDir;
 use super::super::{RunDir, SandboxDriver, SandboxExit, SandboxLimits, SandboxNetwork, SandboxPresence, SandboxSpec};
 use crate::store::SessionId;
 
-/// How long a test waits for what must come. Reached only by a test that fails.
+/// Deadline of a wait in a test. Reached only by a failing test.
 const TEST_TIMEOUT: Duration = Duration::from_secs(30);
 
-/// A driver under test.
+/// Driver under test.
 pub(crate) struct DriverFixture {
     pub(crate) sandbox: Arc<dyn SandboxDriver>,
-    /// The same kind, opened once more, as a server does after its restart.
+    /// Second instance of the same driver, as after a server's restart.
     pub(crate) reopened: Arc<dyn SandboxDriver>,
-    /// Has `sh` and the usual commands.
+    /// Image with `sh` and the usual commands.
     pub(crate) image: String,
 }
 
@@ -37,52 +38,55 @@ impl Deref for DriverFixture {
 }
 
 impl DriverFixture {
-    /// A session whose agent is the `sh` script, not started yet. Nothing of it is left afterwards, also where `test` panics.
+    /// Runs `test` with a session whose agent is the `sh` script. The sandbox is not started yet.
+    ///
+    /// The sandbox is removed afterwards, also if `test` panics.
     pub(crate) async fn with_sandbox(&self, script: &str, test: impl AsyncFnOnce(&SandboxFixture<'_>)) {
-        let room = SandboxFixture::prepare(self, script);
-        let result = AssertUnwindSafe(test(&room)).catch_unwind().await;
-        let removed = self.reopened.remove(room.spec.session).await;
+        let sandbox = SandboxFixture::prepare(self, script);
+        let result = AssertUnwindSafe(test(&sandbox)).catch_unwind().await;
+        let removed = self.reopened.remove(sandbox.spec.session).await;
         if let Err(panic) = result {
             resume_unwind(panic);
         }
-        removed.expect("nothing is left");
+        removed.expect("remove succeeds");
     }
 }
 
-/// One session on the bench.
+/// Sandbox under test, with its session's directories.
 pub(crate) struct SandboxFixture<'a> {
     driver: &'a DriverFixture,
     pub(crate) spec: SandboxSpec,
-    /// Stands for the server's data directory.
+    /// Stands in for the server's data directory.
     data: TempDir,
 }
 
 impl<'a> SandboxFixture<'a> {
     fn prepare(driver: &'a DriverFixture, script: &str) -> SandboxFixture<'a> {
-        let data = tempfile::tempdir().expect("a temporary directory");
+        let data = tempfile::tempdir().expect("temporary directory is created");
         let session = SessionId::generate();
-        let root = rustix::process::geteuid().is_root();
-        let (uid, gid) = match root {
+        let is_root = rustix::process::geteuid().is_root();
+        let (uid, gid) = match is_root {
             true => (10_001, 10_001),
             false => (rustix::process::geteuid().as_raw(), rustix::process::getegid().as_raw()),
         };
         let owned = |name: &str| {
             let path = data.path().join(name);
-            fs::create_dir(&path).expect("it is made");
-            if root {
-                chown(&path, Some(uid), Some(gid)).expect("it is given away");
+            fs::create_dir(&path).expect("directory is created");
+            if is_root {
+                chown(&path, Some(uid), Some(gid)).expect("owner is changed");
             }
             path
         };
         let run = RunDir::of(&data.path().join("run"), session);
-        run.prepare(uid, gid).expect("the run directory is made");
+        run.prepare(uid, gid).expect("run directory is created");
         let agent = data.path().join("agent.sh");
-        fs::write(&agent, format!("#!/bin/sh\n{script}\n")).expect("the script is written");
-        fs::set_permissions(&agent, fs::Permissions::from_mode(0o755)).expect("it may be run");
-        if root {
-            // As where the server runs as the same user: only the mounts keep the sandbox from writing here.
+        fs::write(&agent, format!("#!/bin/sh\n{script}\n")).expect("script is written");
+        fs::set_permissions(&agent, fs::Permissions::from_mode(0o755)).expect("program is executable");
+        if is_root {
+            // As if the server ran as the same user: only the mounts protect these files from the
+            // sandbox.
             for path in [&agent, run.root(), &run.gateway()] {
-                chown(path, Some(uid), Some(gid)).expect("it is given away");
+                chown(path, Some(uid), Some(gid)).expect("owner is changed");
             }
         }
         let spec = SandboxSpec {
@@ -106,25 +110,26 @@ impl<'a> SandboxFixture<'a> {
     }
 
     pub(crate) async fn start(&self) {
-        self.driver.start(&self.spec, &|_, _| ()).await.expect("it starts");
+        self.driver.start(&self.spec, &|_, _| ()).await.expect("start succeeds");
     }
 
     pub(crate) async fn exit(&self) -> SandboxExit {
         let exit = tokio::time::timeout(TEST_TIMEOUT, self.driver.wait(self.spec.session)).await;
-        exit.expect("its end is noticed").expect("its end is told")
+        exit.expect("wait returns in time").expect("exit is reported")
     }
 
     pub(crate) async fn presence(&self) -> Option<SandboxPresence> {
-        let found = self.driver.list().await.expect("they are listed");
+        let found = self.driver.list().await.expect("list succeeds");
         found.into_iter().find(|found| found.session == self.spec.session).map(|found| found.presence)
     }
 
-    /// How a server that starts anew finds it.
+    /// Returns the state that a restarted server finds.
     pub(crate) async fn presence_after_reopen(&self) -> Option<SandboxPresence> {
-        self.driver.reopened.presence(self.spec.session).await.expect("it is looked for")
+        self.driver.reopened.presence(self.spec.session).await.expect("presence is reported")
     }
 
-    /// Waits for a file in the workspace and reads it. The script moves it there whole, or its content does not matter.
+    /// Waits for a file in the workspace and reads it. The script moves the file into place, or its
+    /// content does not matter.
     pub(crate) async fn wait_for_file(&self, name: &str) -> String {
         let path = self.spec.workspace.join(name);
         eventually(&format!("`{name}` appears"), async || path.exists()).await;
@@ -140,7 +145,7 @@ impl<'a> SandboxFixture<'a> {
     }
 
     pub(crate) fn remove_file(&self, name: &str) {
-        fs::remove_file(self.spec.workspace.join(name)).expect("it was there");
+        fs::remove_file(self.spec.workspace.join(name)).expect("file exists");
     }
 }
 
@@ -148,12 +153,15 @@ fn read(path: PathBuf) -> String {
     fs::read_to_string(&path).unwrap_or_else(|e| panic!("{}: {e}", path.display()))
 }
 
-/// Asks until it is so.
-pub(crate) async fn eventually(what: &str, mut is_so: impl AsyncFnMut() -> bool) {
-    let asked = tokio::time::timeout(TEST_TIMEOUT, async {
-        while !is_so().await {
+/// Polls until the condition holds.
+///
+/// # Panics
+/// Panics after [`TEST_TIMEOUT`].
+pub(crate) async fn eventually(what: &str, mut holds: impl AsyncFnMut() -> bool) {
+    let polled = tokio::time::timeout(TEST_TIMEOUT, async {
+        while !holds().await {
             tokio::time::sleep(Duration::from_millis(10)).await;
         }
     });
-    asked.await.unwrap_or_else(|_| panic!("{what}: not within {TEST_TIMEOUT:?}"));
+    polled.await.unwrap_or_else(|_| panic!("{what}: not within {TEST_TIMEOUT:?}"));
 }

@@ -1,7 +1,6 @@
-//! What a container of ours is: a pure function from [`Spec`] to the body of the engine's "create".
-//!
-//! This is the only place where a container is described, and [`Spec`] has no field for a privilege, a device, a capability
-//! or a namespace of the host, so there is nothing that a request could ask for. The golden test below is the whole of it.
+//! Containers are described only here. [`SandboxSpec`] has no field for a privilege, a device, a
+//! capability or a host namespace. So a request cannot ask for any. The golden test shows the
+//! complete body.
 
 use std::{collections::HashMap, path::Path};
 
@@ -14,15 +13,21 @@ use serde_json::Value;
 use super::super::{SandboxError, SandboxNetwork, SandboxSpec, VolumeAccess, sandbox_paths};
 use crate::store::SessionId;
 
+/// Label with the session's id.
 pub(super) const SESSION_LABEL: &str = "greenroom.session";
+/// Label with the node that owns the container.
 pub(super) const NODE_LABEL: &str = "greenroom.node";
-/// A fingerprint of the whole body but the image: a container that has exited and was made otherwise is made anew.
+/// Label with a fingerprint of the whole body except the image.
+///
+/// An exited container with another fingerprint is created again. The value is `greenroom.wall`
+/// because containers of earlier versions carry that label.
 pub(super) const FINGERPRINT_LABEL: &str = "greenroom.wall";
 
-/// A browser crashes with the engine's own 64 MiB. Counts towards the memory limit.
+/// Size of `/dev/shm`, bytes. A browser crashes with the engine's default of 64 MiB. Counts towards
+/// the memory limit.
 const SHARED_MEMORY: i64 = 256 << 20;
 
-/// What the operator decides about every container.
+/// Settings of the operator for every container.
 #[derive(Debug, Clone)]
 pub(super) struct ContainerPolicy {
     pub(super) node: String,
@@ -31,30 +36,37 @@ pub(super) struct ContainerPolicy {
 }
 
 impl ContainerPolicy {
-    /// What a session's container is called. Another node may know a session of the same id, after an import.
+    /// Returns the name of a session's container.
+    ///
+    /// Contains the node, because another node may have a session of the same id after an import.
     pub(super) fn container_name(&self, session: SessionId) -> String {
         format!("greenroom-{}-{session}", self.node)
     }
 }
 
-/// Describes the container. Refuses what would be no wall: root, and the network of the host or of another container.
-pub(super) fn create_body(wall: &ContainerPolicy, spec: &SandboxSpec) -> Result<ContainerCreateBody, SandboxError> {
+/// Describes the container.
+///
+/// # Errors
+/// Fails for a specification without isolation: root as user, or the network of the host or of
+/// another container.
+pub(super) fn create_body(policy: &ContainerPolicy, spec: &SandboxSpec) -> Result<ContainerCreateBody, SandboxError> {
     if spec.uid == 0 {
-        return Err(refused("a sandbox never runs as root; give it another user than uid 0"));
+        return Err(rejected("a sandbox never runs as root; set `sandbox.uid` to another user than 0"));
     }
     let session = spec.session.to_string();
     let mut body = ContainerCreateBody {
         hostname: Some("greenroom".into()),
         user: Some(format!("{}:{}", spec.uid, spec.gid)),
-        // PATH is left to the image, which knows where it put its tools; the engine has a sane one where it does not.
+        // PATH is left to the image, which contains the tools. The engine has a default if the
+        // image sets none.
         env: Some(vec![format!("HOME={}", sandbox_paths::HOME), format!("GREENROOM_SESSION={session}")]),
-        // With an entry point of ours the engine drops the image's command too.
+        // With an explicit entry point, the engine also drops the image's command.
         entrypoint: Some(vec![sandbox_paths::AGENT_BINARY.into()]),
         healthcheck: Some(HealthConfig { test: Some(vec!["NONE".into()]), ..HealthConfig::default() }),
         working_dir: Some(sandbox_paths::WORKSPACE.into()),
         stop_signal: Some("SIGTERM".into()),
-        labels: Some([(SESSION_LABEL.into(), session), (NODE_LABEL.into(), wall.node.clone())].into()),
-        host_config: Some(host_config(wall, spec)?),
+        labels: Some([(SESSION_LABEL.into(), session), (NODE_LABEL.into(), policy.node.clone())].into()),
+        host_config: Some(host_config(policy, spec)?),
         ..ContainerCreateBody::default()
     };
     let fingerprint = fingerprint(&body);
@@ -63,13 +75,13 @@ pub(super) fn create_body(wall: &ContainerPolicy, spec: &SandboxSpec) -> Result<
     Ok(body)
 }
 
-fn host_config(wall: &ContainerPolicy, spec: &SandboxSpec) -> Result<HostConfig, SandboxError> {
+fn host_config(policy: &ContainerPolicy, spec: &SandboxSpec) -> Result<HostConfig, SandboxError> {
     let memory = i64::try_from(spec.limits.memory_bytes).unwrap_or(i64::MAX);
     Ok(HostConfig {
-        runtime: wall.runtime.clone(),
-        readonly_rootfs: Some(wall.readonly_root),
+        runtime: policy.runtime.clone(),
+        readonly_rootfs: Some(policy.readonly_root),
         cap_drop: Some(vec!["ALL".into()]),
-        // The engine's own seccomp profile is in force as long as none is named here.
+        // The engine's default seccomp profile applies as long as no profile is named here.
         security_opt: Some(vec!["no-new-privileges:true".into()]),
         privileged: Some(false),
         ipc_mode: Some("private".into()),
@@ -82,7 +94,7 @@ fn host_config(wall: &ContainerPolicy, spec: &SandboxSpec) -> Result<HostConfig,
         pids_limit: Some(i64::try_from(spec.limits.pids).unwrap_or(i64::MAX)),
         shm_size: Some(SHARED_MEMORY.min(memory / 2)),
         tmpfs: Some([("/tmp".into(), tmpfs_options(memory / 2, spec))].into()),
-        // Reaps the orphans of the agent's commands.
+        // The init process reaps the orphans of the agent's commands.
         init: Some(true),
         log_config: Some(HostConfigLogConfig {
             typ: Some("json-file".into()),
@@ -93,8 +105,11 @@ fn host_config(wall: &ContainerPolicy, spec: &SandboxSpec) -> Result<HostConfig,
     })
 }
 
-/// How `/tmp` is mounted. Of half the memory: a full one is told to the program that fills it, instead of ending the sandbox.
-/// It belongs to the agent, because runc up to 1.1 gives it the mode of the image's own `/tmp`, whatever is asked for.
+/// Returns the mount options of `/tmp`.
+///
+/// `bytes` is half the memory limit. So a program that fills `/tmp` gets an error, and the sandbox
+/// is not killed. The directory belongs to the agent, because runc up to 1.1 ignores the requested
+/// mode. It uses the mode of the image's own `/tmp` instead.
 fn tmpfs_options(bytes: i64, spec: &SandboxSpec) -> String {
     format!("rw,exec,nosuid,nodev,mode=1777,uid={},gid={},size={bytes}", spec.uid, spec.gid)
 }
@@ -107,13 +122,14 @@ fn network_mode(network: &SandboxNetwork) -> Result<String, SandboxError> {
     match network {
         SandboxNetwork::None => Ok("none".into()),
         SandboxNetwork::Named(name) if name == "host" || name.contains(':') || name.is_empty() => {
-            Err(refused(&format!("`{name}` is no network of its own; name one that `docker network create` made")))
+            Err(rejected(&format!("network `{name}` does not isolate; name one that `docker network create` made")))
         }
         SandboxNetwork::Named(name) => Ok(name.clone()),
     }
 }
 
-/// In the order in which they are mounted: the agent's part of the run directory lies over the read-only whole.
+/// Returns the mounts in mount order. The agent's part of the run directory covers the read-only
+/// whole.
 fn mounts(spec: &SandboxSpec) -> Vec<Mount> {
     use VolumeAccess::{ReadOnly, ReadWrite};
     let mut mounts = vec![
@@ -128,7 +144,8 @@ fn mounts(spec: &SandboxSpec) -> Vec<Mount> {
     mounts
 }
 
-/// A mount fails where the directory is not there; the older "binds" would make it, as root.
+/// Returns a bind mount, which fails if the host directory is missing. The older "binds" create a
+/// missing directory as root.
 fn bind(host: &Path, inside: &str, access: VolumeAccess) -> Mount {
     Mount {
         typ: Some(MountType::BIND),
@@ -143,16 +160,16 @@ fn bind(host: &Path, inside: &str, access: VolumeAccess) -> Mount {
     }
 }
 
-fn refused(detail: &str) -> SandboxError {
-    SandboxError::Failed { what: "be made", detail: detail.to_owned() }
+fn rejected(detail: &str) -> SandboxError {
+    SandboxError::Failed { what: "be created", detail: detail.to_owned() }
 }
 
 fn fingerprint(body: &ContainerCreateBody) -> String {
-    let json = serde_json::to_value(body).expect("a body is made of strings, numbers and lists");
+    let json = serde_json::to_value(body).expect("a body holds only strings, numbers and lists");
     format!("{:08x}", crc32fast::hash(sorted(json).to_string().as_bytes()))
 }
 
-/// With the keys of every object in order, since a `HashMap` has none.
+/// Sorts the keys of every object. A `HashMap` has no stable order.
 fn sorted(json: Value) -> Value {
     match json {
         Value::Object(fields) => {

@@ -1,6 +1,7 @@
-//! How the engine is called: every call within a deadline of its own, and every failure told in our words.
+//! Calls of the engine: a deadline for each call, and errors in the project's terms.
 //!
-//! bollard's own timeout ends at the response's headers, so a body that never comes would hold its caller for ever.
+//! bollard's own timeout ends with the response's headers. A body that never arrives would block
+//! its caller for ever.
 
 use std::{error::Error as _, io, path::Path, time::Duration};
 
@@ -15,18 +16,21 @@ use crate::{
     store::SessionId,
 };
 
-const NEGOTIATE: EngineCall = EngineCall { what: "tell its version", seconds: 5 };
-const INSPECT: EngineCall = EngineCall { what: "tell the container's state", seconds: 5 };
+const NEGOTIATE: EngineCall = EngineCall { what: "report its version", seconds: 5 };
+const INSPECT: EngineCall = EngineCall { what: "report the container's state", seconds: 5 };
 pub(super) const REMOVE: EngineCall = EngineCall { what: "remove the container", seconds: 30 };
 
-/// Beyond every deadline of ours, so that bollard's never ends a call.
+/// Timeout for bollard, longer than every deadline of this module. So bollard's timeout never ends
+/// a call.
 const NO_CLIENT_TIMEOUT: Duration = Duration::from_secs(24 * 3600);
 
-/// How long a call is followed to its answer of which nobody waits any more, seconds. An engine that stalls for so long may do
-/// it yet; but an answer can also have got lost, and what waits behind it is not to wait for ever.
+/// Time for which a call is followed to its answer after its caller gave up, seconds.
+///
+/// An engine that stalls may still execute the call in that time. A lost answer must not block
+/// later calls for ever.
 pub(super) const FOLLOW_SECONDS: u64 = 5 * 60;
 
-/// A kind of call: what it is for, as in "did not … within 5 s", and how long it may take.
+/// Kind of call: its purpose, as in "did not … within 5 s", and its deadline.
 #[derive(Debug, Clone, Copy)]
 pub(super) struct EngineCall {
     pub(super) what: &'static str,
@@ -34,25 +38,27 @@ pub(super) struct EngineCall {
 }
 
 impl EngineCall {
+    /// Returns the error for a call that missed its deadline.
     pub(super) fn overdue(self) -> SandboxError {
         SandboxError::Deadline { what: self.what, seconds: self.seconds }
     }
 
-    /// The same, for whoever is to learn how it ends even if nobody waits for that any more.
+    /// Returns the same call with a deadline of [`FOLLOW_SECONDS`].
     pub(super) fn followed(self) -> EngineCall {
         EngineCall { seconds: FOLLOW_SECONDS, ..self }
     }
 }
 
-/// Why a call failed, as far as its caller may care.
+/// Failure of a call, as far as callers distinguish it.
 #[derive(Debug)]
 pub(super) enum EngineError {
-    /// There is no such container or image, in the engine's words.
+    /// The container or image does not exist. `detail` is the engine's text.
     Missing {
         call: EngineCall,
         detail: String,
     },
-    /// The engine understood and will not, in its words: mostly because of the state that the container is in.
+    /// The engine rejected the call, mostly because of the container's state. `detail` is the
+    /// engine's text.
     Refused {
         call: EngineCall,
         detail: String,
@@ -67,8 +73,8 @@ impl From<SandboxError> for EngineError {
 }
 
 impl From<EngineError> for SandboxError {
-    fn from(trouble: EngineError) -> SandboxError {
-        match trouble {
+    fn from(error: EngineError) -> SandboxError {
+        match error {
             EngineError::Missing { call, detail } | EngineError::Refused { call, detail } => {
                 SandboxError::Failed { what: call.what, detail }
             }
@@ -78,7 +84,7 @@ impl From<EngineError> for SandboxError {
 }
 
 impl EngineError {
-    /// The trouble of a call about the container of `session`.
+    /// Converts the failure of a call about the container of `session`.
     pub(super) fn for_session(self, session: SessionId) -> SandboxError {
         match self {
             EngineError::Missing { .. } => SandboxError::NotFound { session },
@@ -86,12 +92,15 @@ impl EngineError {
         }
     }
 
-    /// The trouble of a look at a container that was not said to be missing. It says nothing about the container: so answers a
-    /// proxy while the engine behind it is started anew, and an engine that fails itself.
+    /// Converts the failure of an inspection into an error that leaves the container's state
+    /// unknown.
+    ///
+    /// A proxy answers like this while the engine behind it restarts, and so does an engine that
+    /// fails.
     pub(super) fn into_inconclusive(self) -> SandboxError {
         match SandboxError::from(self) {
             SandboxError::Failed { what, detail } => {
-                let detail = format!("it answered: {detail}; the log of its engine, or proxy, says why");
+                let detail = format!("the engine answered: {detail}; see the log of the engine or its proxy");
                 SandboxError::Inconclusive { what, detail }
             }
             other => other,
@@ -99,7 +108,7 @@ impl EngineError {
     }
 }
 
-/// What an inspection tells.
+/// Answer of an inspection.
 pub(super) struct InspectedContainer(ContainerInspectResponse);
 
 impl InspectedContainer {
@@ -115,7 +124,7 @@ impl InspectedContainer {
         matches!(self.status(), ContainerStateStatusEnum::RUNNING | ContainerStateStatusEnum::PAUSED)
     }
 
-    /// How it stands; `None` where it has never run, or is all but gone.
+    /// Returns the state of the sandbox. `None` if it has never run, or is being removed.
     pub(super) fn presence(&self) -> Option<SandboxPresence> {
         match self.status() {
             ContainerStateStatusEnum::RUNNING | ContainerStateStatusEnum::RESTARTING => Some(SandboxPresence::Running),
@@ -137,7 +146,7 @@ impl InspectedContainer {
         self.0.state.as_ref().and_then(|state| state.oom_killed).unwrap_or(false)
     }
 
-    /// Seconds since 1970 at which its process started last.
+    /// Returns the time of the last start, seconds since 1970.
     pub(super) fn started_at(&self) -> Option<i64> {
         let text = self.0.state.as_ref()?.started_at.as_deref()?;
         text.parse::<jiff::Timestamp>().ok().map(|at| at.as_second())
@@ -152,11 +161,16 @@ impl InspectedContainer {
     }
 }
 
-/// It speaks Docker's API and means other things by it, as tried with 4.3: it knows no owner of a `tmpfs`, stops nothing that is frozen,
-/// and lists what has ended in words of its own, so that a sandbox would not be found again.
-const NOT_PODMAN: &str = "Podman does, and what it makes of some calls is not what a sandbox needs";
+/// Reason for the rejection of Podman.
+///
+/// Podman offers Docker's API with other semantics (tried with 4.3):
+///
+/// - A `tmpfs` has no owner.
+/// - A paused container is not stopped.
+/// - Exited containers are listed with other state names, so they would not be found again.
+const NOT_PODMAN: &str = "Podman answers there, and some of its calls behave differently from what a sandbox needs";
 
-/// The engine that answered.
+/// Connection to an engine that has answered.
 #[derive(Clone)]
 pub(super) struct DockerEngine {
     pub(super) client: bollard::Docker,
@@ -164,7 +178,7 @@ pub(super) struct DockerEngine {
 }
 
 impl DockerEngine {
-    /// The engine at `host`, or else at Docker's own socket.
+    /// Connects to the engine at `host`, or to Docker's default socket.
     pub(super) async fn find(host: Option<String>) -> Result<DockerEngine, SandboxError> {
         DockerEngine::at(host.unwrap_or_else(|| "unix:///var/run/docker.sock".to_owned())).await
     }
@@ -181,11 +195,12 @@ impl DockerEngine {
         Ok(DockerEngine { client: agreed, ..engine })
     }
 
-    /// The engine's socket, where it is a file.
+    /// Returns the path of the engine's socket, if it is a Unix socket.
     pub(super) fn socket(&self) -> Option<&Path> {
         self.address.strip_prefix("unix://").map(Path::new)
     }
 
+    /// Waits for the engine's answer until the call's deadline.
     pub(super) async fn call<T>(
         &self,
         call: EngineCall,
@@ -211,7 +226,7 @@ impl DockerEngine {
         self.call(call, answer).await.map(InspectedContainer)
     }
 
-    /// With its anonymous volumes, whether or not it runs.
+    /// Removes a container with its anonymous volumes, even if it runs.
     pub(super) async fn remove(&self, container: &str) -> Result<(), EngineError> {
         let options = RemoveContainerOptions { force: true, v: true, link: false };
         self.call(REMOVE, self.client.remove_container(container, Some(options))).await
@@ -224,13 +239,13 @@ pub(super) fn engine_error(address: &str, call: EngineCall, error: Error) -> Eng
             EngineError::Missing { call, detail: message }
         }
         Error::DockerResponseServerError { status_code, message } if message.trim().is_empty() => {
-            EngineError::Refused { call, detail: format!("status {status_code}, without a word") }
+            EngineError::Refused { call, detail: format!("status {status_code} without a message") }
         }
         Error::DockerResponseServerError { message, .. } | Error::DockerStreamError { error: message } => {
             EngineError::Refused { call, detail: message }
         }
         Error::RequestTimeoutError => call.overdue().into(),
-        Error::SocketNotFoundError(_) => no_engine(address, "there is no such socket".to_owned()).into(),
+        Error::SocketNotFoundError(_) => no_engine(address, "the socket does not exist".to_owned()).into(),
         other => match io_cause(&other) {
             Some(cause) if cause.kind() == io::ErrorKind::PermissionDenied => forbidden(address, cause).into(),
             Some(cause) => no_engine(address, cause.to_string()).into(),
@@ -240,8 +255,9 @@ pub(super) fn engine_error(address: &str, call: EngineCall, error: Error) -> Eng
     }
 }
 
-/// Whether a 404 is the engine's own word, and so about the container or image that it was asked for: a proxy says 404 as well,
-/// where it finds no engine behind it.
+/// Returns true if a 404 comes from the engine, and so is about the requested container or image.
+///
+/// A proxy also answers 404 if it finds no engine.
 pub(super) fn is_missing(detail: &str) -> bool {
     let detail = detail.to_lowercase();
     detail.contains("no such container") || detail.contains("no such image")
@@ -276,7 +292,8 @@ fn io_cause(error: &Error) -> Option<&io::Error> {
     causes(error).find_map(|cause| cause.downcast_ref())
 }
 
-/// The engine's client wraps an error several times over; the last one says what happened.
+/// Returns the text of the innermost error. bollard wraps an error several times, and the innermost
+/// one names the cause.
 fn innermost(error: &Error) -> String {
     causes(error).last().map_or_else(|| error.to_string(), ToString::to_string)
 }

@@ -1,4 +1,4 @@
-//! Whether an image is here, and how it gets here.
+//! Images: looking them up on the engine and pulling them.
 
 use std::{collections::HashMap, time::Duration};
 
@@ -15,10 +15,14 @@ use crate::sandbox::{ProgressCallback, SandboxError};
 
 const FIND_IMAGE: EngineCall = EngineCall { what: "look for the image", seconds: 10 };
 const PULL: EngineCall = EngineCall { what: "pull the image", seconds: 3600 };
-/// Without a word from the registry for so long, a pull has failed.
-const PULL_STEP: EngineCall = EngineCall { what: "get on with pulling the image", seconds: 60 };
+/// Deadline for the next progress message of a pull.
+const PULL_STEP: EngineCall = EngineCall { what: "report progress of pulling the image", seconds: 60 };
 
 impl DockerDriver {
+    /// Returns true if the image is on the engine.
+    ///
+    /// # Errors
+    /// Fails if `image` is no image name, or if the engine does not answer.
     pub async fn has_image(&self, image: &str) -> Result<bool, SandboxError> {
         check_name(image)?;
         match self.engine.call(FIND_IMAGE, self.engine.client.inspect_image(image)).await {
@@ -28,7 +32,11 @@ impl DockerDriver {
         }
     }
 
-    /// Fetches the image from its registry, without a password.
+    /// Pulls the image from its registry, without credentials.
+    ///
+    /// # Errors
+    /// Fails with [`SandboxError::NoImage`] if the registry does not provide the image. Fails with
+    /// [`SandboxError::Deadline`] after 60 s without progress, or after 1 h in total.
     pub async fn pull(&self, image: &str, progress: ProgressCallback<'_>) -> Result<(), SandboxError> {
         check_name(image)?;
         pull(&self.engine, image, progress).await
@@ -58,23 +66,23 @@ async fn pull(engine: &DockerEngine, image: &str, progress: ProgressCallback<'_>
     Err(PULL.overdue())
 }
 
-/// Keeps a name from reaching the engine that is none: it becomes part of a path there.
+/// Rejects an invalid image name. The name becomes a part of a path in the engine's API.
 pub(super) fn check_name(image: &str) -> Result<(), SandboxError> {
-    let is_plain = |c: char| c.is_ascii_alphanumeric() || "._-/:@".contains(c);
+    let is_allowed = |c: char| c.is_ascii_alphanumeric() || "._-/:@".contains(c);
     let parts = || image.split('/');
-    let fits = image.len() <= 512
-        && image.chars().all(is_plain)
+    let is_valid = image.len() <= 512
+        && image.chars().all(is_allowed)
         && parts().all(|part| part.starts_with(|c: char| c.is_ascii_alphanumeric()) && !part.ends_with(':'));
-    match fits {
+    match is_valid {
         true => Ok(()),
         false => Err(SandboxError::NoImage {
             image: image.chars().take(100).collect(),
-            detail: "that is no name of an image (`name:tag`, `registry/name:tag`)".to_owned(),
+            detail: "an image name must look like `name:tag` or `registry/name:tag`".to_owned(),
         }),
     }
 }
 
-/// Without a tag the engine would fetch every tag there is.
+/// Adds the tag `latest` if there is none. Without a tag, the engine would pull every tag.
 fn with_tag(image: &str) -> String {
     let last = image.rsplit('/').next().unwrap_or(image);
     match last.contains([':', '@']) {
@@ -83,25 +91,25 @@ fn with_tag(image: &str) -> String {
     }
 }
 
-/// How far the layers of a pull are.
+/// Progress of the layers of a pull.
 #[derive(Default)]
 struct PullProgress {
-    /// Fetched and whole size in bytes, by the layer's id.
+    /// Fetched and total bytes, by layer id.
     sizes: HashMap<String, (i64, i64)>,
     last_text: String,
 }
 
 impl PullProgress {
-    /// What there is to tell after this step, where it changes what was told last.
+    /// Records a step. Returns the progress text if it differs from the last one.
     fn update(&mut self, step: CreateImageInfo) -> Option<String> {
         let detail = step.progress_detail?;
         let (current, total) = (detail.current?, detail.total?);
-        // The same figures come again while a layer is unpacked, from zero.
+        // The same figures come again, from zero, while a layer is unpacked.
         if step.status.as_deref() != Some("Downloading") {
             return None;
         }
         self.sizes.insert(step.id?, (current, total));
-        let sum = |of: fn(&(i64, i64)) -> i64| self.sizes.values().map(of).sum::<i64>() as f64 / 1e6;
+        let sum = |select: fn(&(i64, i64)) -> i64| self.sizes.values().map(select).sum::<i64>() as f64 / 1e6;
         let text = format!("{:.0} of {:.0} MB", sum(|size| size.0), sum(|size| size.1));
         (text != self.last_text).then(|| {
             self.last_text.clone_from(&text);
@@ -117,7 +125,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_name_is_no_path() {
+    fn invalid_image_names_are_rejected() {
         for image in ["a", "a:1", "debian:bookworm-slim", "localhost:5000/a/b:c", "a@sha256:0123abcd", "ghcr.io/a/b_c"]
         {
             check_name(image).unwrap_or_else(|e| panic!("{image}: {e}"));
@@ -130,7 +138,7 @@ mod tests {
     }
 
     #[test]
-    fn one_tag_is_pulled() {
+    fn missing_tag_becomes_latest() {
         assert_eq!(with_tag("a"), "a:latest");
         assert_eq!(with_tag("localhost:5000/a"), "localhost:5000/a:latest");
         assert_eq!(with_tag("localhost:5000/a:1"), "localhost:5000/a:1");
@@ -138,7 +146,7 @@ mod tests {
     }
 
     #[test]
-    fn progress_adds_up_and_is_told_once() {
+    fn progress_sums_layers_and_is_reported_once() {
         let mut layers = PullProgress::default();
         let mut step = |id: &str, status: &str, current, total| {
             layers.update(CreateImageInfo {

@@ -1,13 +1,18 @@
-//! Freezing a container and letting it go on, by an engine that may stall and does what it was asked for when it wakes, long
-//! after whoever asked has been told that it did not.
+//! Pause and unpause of a container, on an engine that may stall.
 //!
-//! So an order is followed to its end, and what is ordered meanwhile waits behind it: the engine itself keeps no order among
-//! its callers. Nor does it know at once: it notes how a container stands when it has carried an order out, and once more when
-//! it hears of that from beneath, which undoes the note of an order that came in between; the next one it would then refuse as
-//! done already. So the next one comes [`SETTLED_IN`] later. A freeze that nobody has been told of is undone, unless its
-//! container was stopped meanwhile: what has the name by then is not what it was for. An end that does not come within
-//! [`FOLLOWED`](super::engine::FOLLOWED) seconds is given up: how the container stands is not known then, whoever is next in
-//! turn makes it what it should be, and so does the sweep.
+//! A stalled engine executes a call when it recovers, long after its caller got an error.
+//! Therefore:
+//!
+//! - Each call is followed to its answer, for [`FOLLOW_SECONDS`](super::engine::FOLLOW_SECONDS) at
+//!   most. Later calls for the session wait behind it: the engine keeps no order among its callers.
+//! - The next call comes [`SETTLE_DELAY`] after a change. The engine records the new state when it
+//!   has executed a call, and again when its runtime reports the change. The second record can
+//!   overwrite the state of a call in between. The engine would then reject the next call as done
+//!   already.
+//! - A pause whose success was not reported to its caller is undone. If the container was stopped
+//!   meanwhile, nothing is undone: the name may belong to a newer run.
+//! - If the answer does not come in time, the call is given up and the container's state is
+//!   unknown. The next call or the sweep corrects it.
 
 use std::{future::ready, sync::Arc, time::Duration};
 
@@ -25,73 +30,86 @@ use crate::{
 
 const PAUSE: EngineCall = EngineCall { what: "pause the container", seconds: 10 };
 const UNPAUSE: EngineCall = EngineCall { what: "unpause the container", seconds: 10 };
-/// How soon the engine has heard from beneath what it did itself; where that takes longer, the sweep puts it right.
+/// Time in which the engine records its runtime's report of a change. If a report takes longer, the
+/// sweep corrects the state.
 const SETTLE_DELAY: Duration = Duration::from_millis(50);
 
 pub(super) async fn pause(
     engine: &DockerEngine,
-    turns: &Arc<KeyedMutex>,
+    locks: &Arc<KeyedMutex>,
     session: SessionId,
     container: String,
 ) -> Result<(), SandboxError> {
     let (pausing, undoing, paused) = (engine.clone(), engine.clone(), container.clone());
     let undo = async move {
         if let Err(e) = unpause_container(&undoing, session, &paused).await {
-            tracing::warn!(%session, "a freeze that failed could not be undone, and the container may stand still: {e}");
+            tracing::warn!(%session, "a failed pause could not be undone; the container may still be paused: {e}");
         }
     };
-    in_turn(turns, session, PAUSE, async move { pause_container(&pausing, session, &container).await }, undo).await
+    with_pause_lock(locks, session, PAUSE, async move { pause_container(&pausing, session, &container).await }, undo)
+        .await
 }
 
 pub(super) async fn unpause(
     engine: &DockerEngine,
-    turns: &Arc<KeyedMutex>,
+    locks: &Arc<KeyedMutex>,
     session: SessionId,
     container: String,
 ) -> Result<(), SandboxError> {
     let engine = engine.clone();
-    in_turn(turns, session, UNPAUSE, async move { unpause_container(&engine, session, &container).await }, ready(()))
-        .await
+    with_pause_lock(
+        locks,
+        session,
+        UNPAUSE,
+        async move { unpause_container(&engine, session, &container).await },
+        ready(()),
+    )
+    .await
 }
 
-/// Carries an order out when those before it are; within the deadline of `call` tells what came of it. `undo` comes where that
-/// was not told, or is that it failed.
-async fn in_turn(
-    turns: &Arc<KeyedMutex>,
+/// Makes a call after the earlier calls of the session, and returns its result within the deadline
+/// of `call`.
+///
+/// `undo` runs if the call failed, or if its caller had given up.
+async fn with_pause_lock(
+    locks: &Arc<KeyedMutex>,
     session: SessionId,
     call: EngineCall,
-    order: impl Future<Output = Result<PauseOutcome, SandboxError>> + Send + 'static,
+    operation: impl Future<Output = Result<PauseOutcome, SandboxError>> + Send + 'static,
     undo: impl Future<Output = ()> + Send + 'static,
 ) -> Result<(), SandboxError> {
     let deadline = Instant::now() + Duration::from_secs(call.seconds);
-    let turn = timeout_at(deadline, turns.of(session).lock_owned()).await.map_err(|_| call.overdue())?;
-    let (tell, mut told) = oneshot::channel();
-    let turns = turns.clone();
+    let lock = timeout_at(deadline, locks.of(session).lock_owned()).await.map_err(|_| call.overdue())?;
+    let (result_sender, mut result_receiver) = oneshot::channel();
+    let locks = locks.clone();
     tokio::spawn(async move {
-        let done = order.await;
-        let (failed, was_so) = (done.is_err(), matches!(done, Ok(PauseOutcome::Unchanged)));
-        let counts = tell.send(done.map(drop)).is_ok() && !failed;
-        if !counts && turns.is_current(&session, OwnedMutexGuard::mutex(&turn)) {
+        let outcome = operation.await;
+        let (failed, unchanged) = (outcome.is_err(), matches!(outcome, Ok(PauseOutcome::Unchanged)));
+        let is_reported = result_sender.send(outcome.map(drop)).is_ok() && !failed;
+        if !is_reported && locks.is_current(&session, OwnedMutexGuard::mutex(&lock)) {
             undo.await;
         }
-        if !was_so {
+        if !unchanged {
             sleep(SETTLE_DELAY).await;
         }
     });
-    let ended = || Err(SandboxError::Failed { what: call.what, detail: "the server is shutting down".to_owned() });
-    match timeout_at(deadline, &mut told).await {
-        Ok(told) => told.unwrap_or_else(|_| ended()),
+    let shutting_down =
+        || Err(SandboxError::Failed { what: call.what, detail: "the server is shutting down".to_owned() });
+    match timeout_at(deadline, &mut result_receiver).await {
+        Ok(result) => result.unwrap_or_else(|_| shutting_down()),
         Err(_) => {
-            // It may be told at this very moment, and then it counts.
-            told.close();
-            told.try_recv().unwrap_or_else(|_| Err(call.overdue()))
+            // The result may arrive at this moment. Then it is the caller's result.
+            result_receiver.close();
+            result_receiver.try_recv().unwrap_or_else(|_| Err(call.overdue()))
         }
     }
 }
 
-/// When a container came to stand as it was ordered.
+/// Effect of a pause or unpause.
 enum PauseOutcome {
+    /// The call changed the container's state.
     Changed,
+    /// The container already had the requested state.
     Unchanged,
 }
 
@@ -102,7 +120,7 @@ async fn pause_container(
 ) -> Result<PauseOutcome, SandboxError> {
     match engine.call(PAUSE.followed(), engine.client.pause_container(container)).await {
         Ok(()) => Ok(PauseOutcome::Changed),
-        Err(trouble) => unless_already(engine, ContainerStateStatusEnum::PAUSED, session, container, trouble).await,
+        Err(error) => unless_already(engine, ContainerStateStatusEnum::PAUSED, session, container, error).await,
     }
 }
 
@@ -113,23 +131,26 @@ async fn unpause_container(
 ) -> Result<PauseOutcome, SandboxError> {
     match engine.call(UNPAUSE.followed(), engine.client.unpause_container(container)).await {
         Ok(()) => Ok(PauseOutcome::Changed),
-        Err(trouble) => unless_already(engine, ContainerStateStatusEnum::RUNNING, session, container, trouble).await,
+        Err(error) => unless_already(engine, ContainerStateStatusEnum::RUNNING, session, container, error).await,
     }
 }
 
-/// A call failed that needs a container which runs: says so where there is none.
+/// Converts the failure of a pause or unpause, after an inspection of the container.
+///
+/// The call succeeded if the container already has the `expected` state. Without a running
+/// container the error is [`SandboxError::NotFound`].
 async fn unless_already(
     engine: &DockerEngine,
-    wanted: ContainerStateStatusEnum,
+    expected: ContainerStateStatusEnum,
     session: SessionId,
     container: &str,
-    trouble: EngineError,
+    error: EngineError,
 ) -> Result<PauseOutcome, SandboxError> {
-    let EngineError::Refused { .. } = trouble else { return Err(trouble.for_session(session)) };
-    let there = engine.inspect(container).await.map_err(|trouble| trouble.for_session(session))?;
-    match there.status() {
-        status if status == wanted => Ok(PauseOutcome::Unchanged),
-        ContainerStateStatusEnum::RUNNING | ContainerStateStatusEnum::PAUSED => Err(trouble.for_session(session)),
+    let EngineError::Refused { .. } = error else { return Err(error.for_session(session)) };
+    let inspected = engine.inspect(container).await.map_err(|error| error.for_session(session))?;
+    match inspected.status() {
+        status if status == expected => Ok(PauseOutcome::Unchanged),
+        ContainerStateStatusEnum::RUNNING | ContainerStateStatusEnum::PAUSED => Err(error.for_session(session)),
         ContainerStateStatusEnum::EMPTY
         | ContainerStateStatusEnum::CREATED
         | ContainerStateStatusEnum::RESTARTING

@@ -1,8 +1,8 @@
-//! How a container comes to run, whatever is there already.
+//! Start of a container, whatever exists already.
 //!
-//! "Create" comes first, without another look: whoever starts has had one, to learn whether there is anything to start, and in
-//! the common case nothing is there and two calls do it. The engine answers a second container of the same name, or a missing
-//! image, with an error, and only then is it asked what there is.
+//! "Create" is the first call, without an inspection: the caller has already inspected, to decide
+//! that a start is needed. Usually no container exists, and two calls suffice. If the name is taken
+//! or the image is missing, the engine returns an error. Only then is the container inspected.
 
 use std::time::Duration;
 
@@ -22,23 +22,25 @@ use crate::sandbox::{ProgressCallback, SandboxError, SandboxSpec, engine_sockets
 const CREATE: EngineCall = EngineCall { what: "create the container", seconds: 30 };
 const START: EngineCall = EngineCall { what: "start the container", seconds: 30 };
 
-/// How often a start begins again because somebody else removed, or was removing, what it found. 100 ms apart.
+/// Highest number of attempts of one start, 100 ms apart.
+///
+/// A start begins again if another caller removed, or was removing, the container that it found.
 const ATTEMPTS: u32 = 300;
 
-/// Said to a person where an exited container could not be started again.
-const RECREATED_NOTICE: &str = "made anew, as it is set up otherwise now or Greenroom's agent is another; what lay outside the workspace \
-                         and the home is gone";
+/// Progress detail for the user if an exited container could not be started again.
+const RECREATED_NOTICE: &str = "created again, because its settings, its image or Greenroom's agent changed; files \
+                                outside the workspace and the home are gone";
 
 pub(super) async fn start(
     engine: &DockerEngine,
-    wall: &ContainerPolicy,
+    policy: &ContainerPolicy,
     spec: &SandboxSpec,
     progress: ProgressCallback<'_>,
 ) -> Result<(), SandboxError> {
     image::check_name(&spec.image)?;
     engine_sockets::reject_engine_sockets(spec, engine.socket())?;
-    let body = body::create_body(wall, spec)?;
-    let name = wall.container_name(spec.session);
+    let body = body::create_body(policy, spec)?;
+    let name = policy.container_name(spec.session);
     progress(SandboxPhase::Creating, "");
     let mut detail = "";
     for _ in 0..ATTEMPTS {
@@ -54,17 +56,17 @@ pub(super) async fn start(
     Err(CREATE.overdue())
 }
 
-/// Told of each step.
+/// Callback for each step of a start.
 type PhaseCallback<'a> = &'a (dyn Fn(SandboxPhase) + Send + Sync);
 
-/// What an attempt to start leaves to do.
+/// Next step after an attempt to start.
 enum StartStep {
     Done,
-    /// What was there is gone, or going.
+    /// The container that was found is removed, or is being removed.
     Retry,
-    /// One that had been at work is gone, and with it what it had written.
+    /// An exited container was removed, with the files it had written.
     Recreate,
-    /// The image is not here, in the engine's words.
+    /// The image is not on this machine. `detail` is the engine's text.
     FetchImage {
         detail: String,
     },
@@ -74,22 +76,22 @@ async fn attempt(
     engine: &DockerEngine,
     name: &str,
     body: &ContainerCreateBody,
-    reached: PhaseCallback<'_>,
+    report_phase: PhaseCallback<'_>,
 ) -> Result<StartStep, SandboxError> {
-    let trouble = match create(engine, name, body).await {
-        Ok(id) => return run(engine, &id, reached).await,
+    let create_error = match create(engine, name, body).await {
+        Ok(id) => return run(engine, &id, report_phase).await,
         Err(EngineError::Other(error)) => return Err(error),
-        Err(trouble) => trouble,
+        Err(error) => error,
     };
-    match (engine.inspect(name).await, trouble) {
-        // Whatever keeps another from being created does not matter to the one that is there.
-        (Ok(there), _) => resume(engine, &there, body, reached).await,
+    match (engine.inspect(name).await, create_error) {
+        // An existing container is used, whatever prevented the creation of another one.
+        (Ok(container), _) => resume(engine, &container, body, report_phase).await,
         (Err(EngineError::Missing { .. }), EngineError::Missing { detail, .. }) => Ok(StartStep::FetchImage { detail }),
         (Err(EngineError::Missing { .. }), EngineError::Refused { detail, .. }) if is_name_taken(&detail) => {
             Ok(StartStep::Retry)
         }
-        (Err(EngineError::Missing { .. }), refused) => Err(refused.into()),
-        (Err(unclear), _) => Err(unclear.into()),
+        (Err(EngineError::Missing { .. }), other) => Err(other.into()),
+        (Err(inspect_error), _) => Err(inspect_error.into()),
     }
 }
 
@@ -99,12 +101,12 @@ async fn create(engine: &DockerEngine, name: &str, body: &ContainerCreateBody) -
     Ok(created.id)
 }
 
-/// Starts the container of that id; one that runs is no error to the engine.
-async fn run(engine: &DockerEngine, id: &str, reached: PhaseCallback<'_>) -> Result<StartStep, SandboxError> {
-    reached(SandboxPhase::Starting);
+/// Starts the container with that id. A running container is no error to the engine.
+async fn run(engine: &DockerEngine, id: &str, report_phase: PhaseCallback<'_>) -> Result<StartStep, SandboxError> {
+    report_phase(SandboxPhase::Starting);
     match engine.call(START, engine.client.start_container(id, None::<StartContainerOptions>)).await {
         Ok(()) => Ok(StartStep::Done),
-        // The container was removed, or else its network is not there: the engine answers the same.
+        // The container or its network is missing. The engine returns the same error for both.
         Err(EngineError::Missing { call, detail }) => match engine.inspect(id).await {
             Err(EngineError::Missing { .. }) => Ok(StartStep::Retry),
             Ok(_) | Err(_) => Err(EngineError::Refused { call, detail }.into()),
@@ -113,28 +115,28 @@ async fn run(engine: &DockerEngine, id: &str, reached: PhaseCallback<'_>) -> Res
     }
 }
 
-/// Makes what is there run, or takes it away.
+/// Starts the container that exists, or removes it.
 ///
-/// It is named by its id throughout, since its name may belong to a newer one by now.
+/// Calls use its id, because its name may belong to a newer container by now.
 async fn resume(
     engine: &DockerEngine,
-    there: &InspectedContainer,
+    container: &InspectedContainer,
     body: &ContainerCreateBody,
-    reached: PhaseCallback<'_>,
+    report_phase: PhaseCallback<'_>,
 ) -> Result<StartStep, SandboxError> {
-    match there.status() {
+    match container.status() {
         ContainerStateStatusEnum::RUNNING | ContainerStateStatusEnum::PAUSED | ContainerStateStatusEnum::RESTARTING => {
             Ok(StartStep::Done)
         }
-        ContainerStateStatusEnum::CREATED | ContainerStateStatusEnum::EXITED if is_same(there, body) => {
-            run(engine, there.id(), reached).await
+        ContainerStateStatusEnum::CREATED | ContainerStateStatusEnum::EXITED if is_same(container, body) => {
+            run(engine, container.id(), report_phase).await
         }
         ContainerStateStatusEnum::CREATED
         | ContainerStateStatusEnum::EXITED
         | ContainerStateStatusEnum::DEAD
-        | ContainerStateStatusEnum::EMPTY => match engine.remove(there.id()).await {
-            Ok(()) if there.status() == ContainerStateStatusEnum::EXITED => Ok(StartStep::Recreate),
-            // Refused: somebody else is removing it.
+        | ContainerStateStatusEnum::EMPTY => match engine.remove(container.id()).await {
+            Ok(()) if container.status() == ContainerStateStatusEnum::EXITED => Ok(StartStep::Recreate),
+            // Refused: another caller is removing the container.
             Ok(()) | Err(EngineError::Missing { .. } | EngineError::Refused { .. }) => Ok(StartStep::Retry),
             Err(EngineError::Other(error)) => Err(error),
         },
@@ -142,13 +144,16 @@ async fn resume(
     }
 }
 
-/// Whether it was made as it would be made now.
-fn is_same(there: &InspectedContainer, body: &ContainerCreateBody) -> bool {
-    let wall = body.labels.as_ref().and_then(|labels| labels.get(body::FINGERPRINT_LABEL));
-    there.image() == body.image.as_deref() && there.label(body::FINGERPRINT_LABEL) == wall.map(String::as_str)
+/// Returns true if the container was created from the same body and image.
+fn is_same(container: &InspectedContainer, body: &ContainerCreateBody) -> bool {
+    let fingerprint = body.labels.as_ref().and_then(|labels| labels.get(body::FINGERPRINT_LABEL));
+    container.image() == body.image.as_deref()
+        && container.label(body::FINGERPRINT_LABEL) == fingerprint.map(String::as_str)
 }
 
-/// Docker's words for it. Where they change, a start that meets a removal fails once instead of waiting.
+/// Returns true if Docker's error text says that the name is taken.
+///
+/// If Docker changes the text, a start that meets a removal fails once and is not retried.
 fn is_name_taken(detail: &str) -> bool {
     detail.contains("already in use")
 }

@@ -1,6 +1,6 @@
-//! Makes the images that tests run in, on the spot, from what this machine has; only [`debian`] fetches anything.
+//! Test images, built from programs of this machine. Only [`debian`] downloads anything.
 //!
-//! Of the standard library alone, so that a task runner can include this file by its path.
+//! Uses the standard library only, so a task runner can include this file by its path.
 
 use std::{
     fs,
@@ -9,21 +9,23 @@ use std::{
     process::{Command, Stdio},
 };
 
-/// `sh` and the usual commands, in 2 MB.
+/// Returns an image with `sh` and the usual commands, in 2 MB.
 pub(crate) fn busybox() -> &'static str {
     make("greenroom-test-busybox:latest", &[], install_busybox)
 }
 
-/// The smallest Debian, with `bash` and the GNU tools. Takes a minute or two the first time.
+/// Returns the smallest Debian image, with `bash` and the GNU tools. The first build takes one
+/// to two minutes.
 pub(crate) fn debian() -> &'static str {
     make("greenroom-test-debian:latest", &[], |root| {
         let mut debootstrap = Command::new("debootstrap");
         debootstrap.args(["--variant=minbase", "bookworm"]).arg(root).stdout(Stdio::null());
-        assert!(debootstrap.status().is_ok_and(|status| status.success()), "debootstrap is installed and works");
+        assert!(debootstrap.status().is_ok_and(|status| status.success()), "`debootstrap` fails or is not installed");
     })
 }
 
-/// Wants to run something else, as root, elsewhere, with a volume, and claims to be another session's.
+/// Returns an image that sets all it can: entry point, command, user, directory, volume, health
+/// check, environment, and another session's labels.
 pub(crate) fn stubborn() -> &'static str {
     let changes = [
         "ENTRYPOINT [\"/bin/false\"]",
@@ -38,19 +40,20 @@ pub(crate) fn stubborn() -> &'static str {
     make("greenroom-test-stubborn:latest", &changes, install_busybox)
 }
 
-/// Nothing but a file that nobody needs.
+/// Returns an image with a single unused file.
 pub(crate) fn empty() -> &'static str {
-    make("greenroom-test-empty:latest", &[], |root| fs::write(root.join("nothing"), "").expect("a file"))
+    make("greenroom-test-empty:latest", &[], |root| fs::write(root.join("nothing"), "").expect("file is written"))
 }
 
-/// A static program of this machine.
+/// Returns the path of a static program of this machine.
 pub(crate) fn busybox_binary() -> &'static str {
     let path = ["/bin/busybox", "/usr/bin/busybox"].into_iter().find(|path| Path::new(path).exists());
-    path.expect("busybox is here; install the package `busybox-static`")
+    path.expect("busybox is installed; install the package `busybox-static`")
 }
 
-/// Makes the image unless it is there: `furnish` fills its root, `changes` are lines of a Dockerfile.
-fn make(image: &'static str, changes: &[&str], furnish: impl FnOnce(&Path)) -> &'static str {
+/// Builds the image unless it exists. `fill_root` fills its root; `changes` are lines of a
+/// Dockerfile.
+fn make(image: &'static str, changes: &[&str], fill_root: impl FnOnce(&Path)) -> &'static str {
     let mut inspect = Command::new("docker");
     inspect.args(["image", "inspect", image]).stdout(Stdio::null()).stderr(Stdio::null());
     if inspect.status().expect("the `docker` command is installed").success() {
@@ -58,44 +61,44 @@ fn make(image: &'static str, changes: &[&str], furnish: impl FnOnce(&Path)) -> &
     }
     let name = image.split(':').next().unwrap_or(image);
     let root = std::env::temp_dir().join(format!("{name}-{}", std::process::id()));
-    fs::create_dir_all(&root).expect("a directory for the image");
-    furnish(&root);
+    fs::create_dir_all(&root).expect("directory is created");
+    fill_root(&root);
     import(image, changes, &root);
-    fs::remove_dir_all(&root).expect("the directory goes again");
+    fs::remove_dir_all(&root).expect("directory is removed");
     image
 }
 
 fn import(image: &str, changes: &[&str], root: &Path) {
     let mut tar = Command::new("tar");
     let mut tar = tar.args(["--numeric-owner", "-C"]).arg(root).args(["-c", "."]).stdout(Stdio::piped());
-    // Whoever makes the image, its files belong to root.
+    // Files of the image belong to root, whoever builds it.
     if root.metadata().is_ok_and(|root| root.uid() != 0) {
         tar = tar.args(["--owner=0", "--group=0"]);
     }
     let mut tar = tar.spawn().expect("`tar` is installed");
-    let content = tar.stdout.take().expect("its output is a pipe");
+    let content = tar.stdout.take().expect("stdout is a pipe");
     let mut docker = Command::new("docker");
     docker.arg("import").args(changes.iter().flat_map(|change| ["--change", change])).args(["-", image]);
     let imported = docker.stdin(content).stdout(Stdio::null()).status();
-    // It holds the reading end of the pipe, and `tar` would write for ever.
+    // The command holds the reading end of the pipe. Until it is dropped, `tar` would block.
     drop(docker);
-    assert!(tar.wait().is_ok_and(|status| status.success()), "`{image}` is packed");
-    assert!(imported.is_ok_and(|status| status.success()), "`{image}` is imported");
+    assert!(tar.wait().is_ok_and(|status| status.success()), "`tar` fails for `{image}`");
+    assert!(imported.is_ok_and(|status| status.success()), "`docker import` fails for `{image}`");
 }
 
 fn install_busybox(root: &Path) {
     for dir in ["bin", "etc", "root", "usr", "proc", "sys", "dev", "tmp"] {
-        fs::create_dir_all(root.join(dir)).expect("a directory of the image");
+        fs::create_dir_all(root.join(dir)).expect("directory is created");
     }
     fs::copy(busybox_binary(), root.join("bin/busybox")).expect("busybox is copied");
     let listed = Command::new(busybox_binary()).arg("--list").output().expect("busybox runs");
     for applet in String::from_utf8_lossy(&listed.stdout).lines().filter(|applet| *applet != "busybox") {
-        symlink("busybox", root.join("bin").join(applet)).expect("an applet");
+        symlink("busybox", root.join("bin").join(applet)).expect("link is created");
     }
     for (path, mode) in [("bin/busybox", 0o755), ("tmp", 0o1777)] {
-        fs::set_permissions(root.join(path), fs::Permissions::from_mode(mode)).expect("its mode is set");
+        fs::set_permissions(root.join(path), fs::Permissions::from_mode(mode)).expect("mode is set");
     }
     let users = "root:x:0:0::/root:/bin/sh\nagent:x:10001:10001::/home/agent:/bin/sh\n";
-    fs::write(root.join("etc/passwd"), users).expect("its users");
-    fs::write(root.join("etc/group"), "root:x:0:\nagent:x:10001:\n").expect("its groups");
+    fs::write(root.join("etc/passwd"), users).expect("file is written");
+    fs::write(root.join("etc/group"), "root:x:0:\nagent:x:10001:\n").expect("file is written");
 }

@@ -1,4 +1,4 @@
-//! Every promise here is one of [`Succession`]: who is asked about which session.
+//! Promises of [`DriverMigration`]: which driver is called for which session.
 
 use std::sync::atomic::{AtomicUsize, Ordering};
 
@@ -7,11 +7,11 @@ use futures::FutureExt;
 use super::*;
 use crate::sandbox::{RunDir, SandboxLimits, SandboxNetwork};
 
-/// Keeps book of what it was told, and has no walls.
+/// Driver that records its calls and isolates nothing.
 #[derive(Default)]
 struct RecordingDriver {
     name: &'static str,
-    place: Mutex<String>,
+    location: Mutex<String>,
     sandboxes: Mutex<HashMap<SessionId, SandboxPresence>>,
     calls: Mutex<Vec<&'static str>>,
     is_unreachable: Mutex<bool>,
@@ -19,26 +19,29 @@ struct RecordingDriver {
 
 impl RecordingDriver {
     fn named(name: &'static str) -> Arc<RecordingDriver> {
-        Arc::new(RecordingDriver { name, place: Mutex::new(name.to_owned()), ..RecordingDriver::default() })
+        Arc::new(RecordingDriver { name, location: Mutex::new(name.to_owned()), ..RecordingDriver::default() })
     }
 
     fn calls(&self) -> Vec<&'static str> {
-        std::mem::take(&mut self.calls.lock().expect("nobody panics here"))
+        std::mem::take(&mut self.calls.lock().expect("lock is never poisoned: no holder panics"))
     }
 
     fn presence_of(&self, session: SessionId) -> Option<SandboxPresence> {
-        self.sandboxes.lock().expect("nobody panics here").get(&session).copied()
+        self.sandboxes.lock().expect("lock is never poisoned: no holder panics").get(&session).copied()
     }
 
     fn set(&self, session: SessionId, presence: SandboxPresence) {
-        self.sandboxes.lock().expect("nobody panics here").insert(session, presence);
+        self.sandboxes.lock().expect("lock is never poisoned: no holder panics").insert(session, presence);
     }
 
     fn record_call(&self, what: &'static str) -> Result<(), SandboxError> {
-        if *self.is_unreachable.lock().expect("nobody panics here") {
-            return Err(SandboxError::NoEngine { address: "unix:///engine".into(), detail: "nobody listens".into() });
+        if *self.is_unreachable.lock().expect("lock is never poisoned: no holder panics") {
+            return Err(SandboxError::NoEngine {
+                address: "unix:///engine".into(),
+                detail: "connection refused".into(),
+            });
         }
-        self.calls.lock().expect("nobody panics here").push(what);
+        self.calls.lock().expect("lock is never poisoned: no holder panics").push(what);
         Ok(())
     }
 }
@@ -49,10 +52,10 @@ impl SandboxDriver for RecordingDriver {
         self.name
     }
     fn location(&self) -> String {
-        self.place.lock().expect("nobody panics here").clone()
+        self.location.lock().expect("lock is never poisoned: no holder panics").clone()
     }
     fn isolation(&self) -> String {
-        format!("the wall of {}", self.name)
+        format!("isolation of {}", self.name)
     }
     async fn check(&self) -> Result<(), SandboxError> {
         self.record_call("check")
@@ -63,12 +66,12 @@ impl SandboxDriver for RecordingDriver {
         Ok(())
     }
     async fn pause(&self, session: SessionId) -> Result<(), SandboxError> {
-        self.record_call("freeze")?;
+        self.record_call("pause")?;
         self.set(session, SandboxPresence::Paused);
         Ok(())
     }
     async fn unpause(&self, session: SessionId) -> Result<(), SandboxError> {
-        self.record_call("thaw")?;
+        self.record_call("unpause")?;
         self.set(session, SandboxPresence::Running);
         Ok(())
     }
@@ -79,7 +82,7 @@ impl SandboxDriver for RecordingDriver {
     }
     async fn remove(&self, session: SessionId) -> Result<(), SandboxError> {
         self.record_call("remove")?;
-        self.sandboxes.lock().expect("nobody panics here").remove(&session);
+        self.sandboxes.lock().expect("lock is never poisoned: no holder panics").remove(&session);
         Ok(())
     }
     async fn presence(&self, session: SessionId) -> Result<Option<SandboxPresence>, SandboxError> {
@@ -92,12 +95,15 @@ impl SandboxDriver for RecordingDriver {
     }
     async fn list(&self) -> Result<Vec<FoundSandbox>, SandboxError> {
         self.record_call("list")?;
-        let has = self.sandboxes.lock().expect("nobody panics here");
-        Ok(has.iter().map(|(&session, &presence)| FoundSandbox { session, driver: self.name, presence }).collect())
+        let sandboxes = self.sandboxes.lock().expect("lock is never poisoned: no holder panics");
+        Ok(sandboxes
+            .iter()
+            .map(|(&session, &presence)| FoundSandbox { session, driver: self.name, presence })
+            .collect())
     }
     async fn logs(&self, _: SessionId, _: usize) -> Result<String, SandboxError> {
         self.record_call("logs")?;
-        Ok(format!("the log of {}", self.name))
+        Ok(format!("log of {}", self.name))
     }
     async fn stats(&self, _: SessionId) -> Result<SandboxStats, SandboxError> {
         self.record_call("stats")?;
@@ -109,7 +115,7 @@ struct MigrationTestHarness {
     dir: tempfile::TempDir,
     docker: Arc<RecordingDriver>,
     process: Arc<RecordingDriver>,
-    /// How often the former driver was looked for.
+    /// Number of attempts to connect to the previous driver.
     connects: Arc<AtomicUsize>,
     session: SessionId,
 }
@@ -117,7 +123,7 @@ struct MigrationTestHarness {
 impl MigrationTestHarness {
     fn new() -> MigrationTestHarness {
         MigrationTestHarness {
-            dir: tempfile::tempdir().expect("a temporary directory"),
+            dir: tempfile::tempdir().expect("temporary directory is created"),
             docker: RecordingDriver::named("docker"),
             process: RecordingDriver::named("process"),
             connects: Arc::default(),
@@ -125,28 +131,28 @@ impl MigrationTestHarness {
         }
     }
 
-    /// As a server does that starts.
+    /// Opens the migration as a starting server does.
     fn choose(&self, driver: &str) -> DriverMigration {
-        let (chosen, former) = match driver {
+        let (current, previous) = match driver {
             "docker" => (self.docker.clone(), self.process.clone()),
             _ => (self.process.clone(), self.docker.clone()),
         };
-        let reaches = self.connects.clone();
-        let reach: ConnectPrevious = Box::new(move || {
-            let former = former.clone();
-            reaches.fetch_add(1, Ordering::Relaxed);
-            async move { former.check().await.map(|()| former as Arc<dyn SandboxDriver>) }.boxed()
+        let connects = self.connects.clone();
+        let connect: ConnectPrevious = Box::new(move || {
+            let previous = previous.clone();
+            connects.fetch_add(1, Ordering::Relaxed);
+            async move { previous.check().await.map(|()| previous as Arc<dyn SandboxDriver>) }.boxed()
         });
-        let traces = SandboxLocations::below(self.dir.path().join("drivers"));
-        DriverMigration::new(chosen, reach, traces).expect("what was noted can be read")
+        let locations = SandboxLocations::below(self.dir.path().join("drivers"));
+        DriverMigration::new(current, connect, locations).expect("location files are readable")
     }
 
-    /// A session that was started under a server that had chosen Docker.
+    /// Returns a harness whose session was started by a server with the Docker driver.
     async fn in_docker() -> MigrationTestHarness {
-        let house = MigrationTestHarness::new();
-        house.start(&house.choose("docker")).await.expect("it starts");
-        assert_eq!(house.docker.calls(), ["start"], "nobody else is asked");
-        house
+        let harness = MigrationTestHarness::new();
+        harness.start(&harness.choose("docker")).await.expect("start succeeds");
+        assert_eq!(harness.docker.calls(), ["start"], "the other driver is not called");
+        harness
     }
 
     async fn start(&self, sandbox: &dyn SandboxDriver) -> Result<(), SandboxError> {
@@ -172,131 +178,150 @@ impl MigrationTestHarness {
 }
 
 #[tokio::test]
-async fn what_runs_goes_on_where_it_runs() {
-    let house = MigrationTestHarness::in_docker().await;
-    let (walls, id) = (house.choose("process"), house.session);
-    assert_eq!((walls.name(), walls.isolation()), ("process", "the wall of process".to_owned()));
-    assert_eq!(walls.presence(id).await.expect("it is told"), Some(SandboxPresence::Running));
-    house.start(&walls).await.expect("one that runs is left alone");
-    walls.pause(id).await.expect("it is frozen");
-    assert_eq!(house.docker.presence_of(id), Some(SandboxPresence::Paused));
-    house.start(&walls).await.expect("so is one that is frozen");
-    walls.unpause(id).await.expect("it is thawed");
-    assert_eq!(walls.wait(id).await.expect("it is waited for").stderr_tail, "docker");
-    assert_eq!(walls.logs(id, 1).await.expect("it has one"), "the log of docker");
+async fn running_sandbox_stays_with_its_driver() {
+    let harness = MigrationTestHarness::in_docker().await;
+    let (migration, id) = (harness.choose("process"), harness.session);
+    assert_eq!((migration.name(), migration.isolation()), ("process", "isolation of process".to_owned()));
+    assert_eq!(migration.presence(id).await.expect("state is reported"), Some(SandboxPresence::Running));
+    harness.start(&migration).await.expect("a running sandbox is left alone");
+    migration.pause(id).await.expect("pause succeeds");
+    assert_eq!(harness.docker.presence_of(id), Some(SandboxPresence::Paused));
+    harness.start(&migration).await.expect("a paused sandbox is left alone");
+    migration.unpause(id).await.expect("unpause succeeds");
+    assert_eq!(migration.wait(id).await.expect("exit is reported").stderr_tail, "docker");
+    assert_eq!(migration.logs(id, 1).await.expect("log is readable"), "log of docker");
     assert_eq!(
-        walls.list().await.expect("it is listed"),
+        migration.list().await.expect("list succeeds"),
         [FoundSandbox { session: id, driver: "docker", presence: SandboxPresence::Running }]
     );
-    assert_eq!(house.process.calls(), ["list"], "the other never has to do with it");
-    assert_eq!(house.process.presence_of(id), None);
+    assert_eq!(harness.process.calls(), ["list"], "the current driver does not touch the session");
+    assert_eq!(harness.process.presence_of(id), None);
 }
 
 #[tokio::test]
-async fn what_has_ended_starts_in_the_chosen_one_and_leaves_nothing_behind() {
-    let house = MigrationTestHarness::in_docker().await;
-    let (walls, id) = (house.choose("process"), house.session);
-    walls.stop(id).await.expect("it is stopped");
-    house.all_calls();
-    house.start(&walls).await.expect("it starts");
-    assert_eq!(house.all_calls(), [vec!["presence", "remove"], vec!["start"]]);
-    assert_eq!((house.docker.presence_of(id), house.process.presence_of(id)), (None, Some(SandboxPresence::Running)));
+async fn exited_sandbox_moves_to_current_driver() {
+    let harness = MigrationTestHarness::in_docker().await;
+    let (migration, id) = (harness.choose("process"), harness.session);
+    migration.stop(id).await.expect("stop succeeds");
+    harness.all_calls();
+    harness.start(&migration).await.expect("start succeeds");
+    assert_eq!(harness.all_calls(), [vec!["presence", "remove"], vec!["start"]]);
+    assert_eq!(
+        (harness.docker.presence_of(id), harness.process.presence_of(id)),
+        (None, Some(SandboxPresence::Running))
+    );
 
-    // And so it stays for the servers to come, in both directions.
+    // Later servers find the session at the same location, in both directions.
     for (driver, others) in [("process", "docker"), ("docker", "process")] {
-        let walls = house.choose(driver);
-        house.all_calls();
+        let migration = harness.choose(driver);
+        harness.all_calls();
         assert_eq!(
-            walls.presence(id).await.expect("it is told"),
+            migration.presence(id).await.expect("state is reported"),
             Some(SandboxPresence::Running),
             "{driver}, not {others}"
         );
-        assert_eq!(house.docker.calls(), [] as [&str; 0]);
+        assert_eq!(harness.docker.calls(), [] as [&str; 0]);
     }
 }
 
 #[tokio::test]
-async fn a_removed_one_is_forgotten() {
-    let house = MigrationTestHarness::in_docker().await;
-    let (walls, id) = (house.choose("process"), house.session);
-    walls.remove(id).await.expect("it is removed");
-    assert_eq!(house.docker.presence_of(id), None);
-    house.all_calls();
-    for walls in [walls, house.choose("process")] {
-        assert_eq!(walls.presence(id).await.expect("it is told"), None);
-        assert_eq!(walls.list().await.expect("they are listed"), []);
+async fn remove_deletes_the_noted_location() {
+    let harness = MigrationTestHarness::in_docker().await;
+    let (migration, id) = (harness.choose("process"), harness.session);
+    migration.remove(id).await.expect("remove succeeds");
+    assert_eq!(harness.docker.presence_of(id), None);
+    harness.all_calls();
+    for migration in [migration, harness.choose("process")] {
+        assert_eq!(migration.presence(id).await.expect("state is reported"), None);
+        assert_eq!(migration.list().await.expect("list succeeds"), []);
     }
-    assert_eq!(house.docker.calls(), [] as [&str; 0], "nobody asks for an engine any more");
+    assert_eq!(harness.docker.calls(), [] as [&str; 0], "a removed session needs no engine");
 }
 
 #[tokio::test]
-async fn while_the_former_is_away_its_sessions_do_not_start_and_others_do() {
-    let mut house = MigrationTestHarness::in_docker().await;
-    *house.docker.is_unreachable.lock().expect("nobody panics here") = true;
-    let walls = house.choose("process");
-    for refused in [
-        walls.presence(house.session).await.map(drop),
-        house.start(&walls).await,
-        walls.stop(house.session).await,
-        walls.remove(house.session).await,
+async fn unreachable_previous_driver_blocks_only_its_sessions() {
+    let mut harness = MigrationTestHarness::in_docker().await;
+    *harness.docker.is_unreachable.lock().expect("lock is never poisoned: no holder panics") = true;
+    let migration = harness.choose("process");
+    for result in [
+        migration.presence(harness.session).await.map(drop),
+        harness.start(&migration).await,
+        migration.stop(harness.session).await,
+        migration.remove(harness.session).await,
     ] {
-        let why = refused.expect_err("it may run yet").to_string();
-        let trace = house.dir.path().join("drivers/docker").join(house.session.to_string());
-        assert!(why.contains("`docker`") && why.contains("nobody listens"), "{why}");
-        assert!(why.contains(trace.to_str().expect("it is text")) && trace.exists(), "{why}");
-        assert!(!why.contains("--sandbox"), "{why}");
+        let error = result.expect_err("sandbox may still run").to_string();
+        let location_file = harness.dir.path().join("drivers/docker").join(harness.session.to_string());
+        assert!(error.contains("`docker`") && error.contains("connection refused"), "{error}");
+        assert!(error.contains(location_file.to_str().expect("path is UTF-8")) && location_file.exists(), "{error}");
+        assert!(!error.contains("--sandbox"), "{error}");
     }
-    assert_eq!(house.connects.load(Ordering::Relaxed), 1, "one attempt does for all, and for a while");
-    assert_eq!(walls.list().await.expect("the chosen one's are"), []);
-    let old = std::mem::replace(&mut house.session, SessionId::generate());
-    house.start(&walls).await.expect("another one starts");
+    assert_eq!(harness.connects.load(Ordering::Relaxed), 1, "all calls share one attempt for a while");
+    assert_eq!(migration.list().await.expect("list of the current driver succeeds"), []);
+    let previous_session = std::mem::replace(&mut harness.session, SessionId::generate());
+    harness.start(&migration).await.expect("start of another session succeeds");
 
-    *house.docker.is_unreachable.lock().expect("nobody panics here") = false;
-    walls.previous.last.lock().expect("nobody panics here").as_mut().expect("there was one").started_at -= RETRY_AFTER;
-    assert_eq!(walls.presence(old).await.expect("it is back"), Some(SandboxPresence::Running));
-}
-
-/// What the way out of the error says.
-#[tokio::test]
-async fn without_its_trace_it_starts_in_the_chosen_one() {
-    let house = MigrationTestHarness::in_docker().await;
-    *house.docker.is_unreachable.lock().expect("nobody panics here") = true;
-    std::fs::remove_file(house.dir.path().join("drivers/docker").join(house.session.to_string())).expect("it is there");
-    house.start(&house.choose("process")).await.expect("it starts");
-    assert_eq!(house.process.presence_of(house.session), Some(SandboxPresence::Running));
-}
-
-/// It answers for its own containers, and knows nothing of another engine's.
-#[tokio::test]
-async fn another_engine_is_another_place() {
-    let house = MigrationTestHarness::in_docker().await;
-    *house.docker.place.lock().expect("nobody panics here") = "docker-elsewhere".to_owned();
-    for driver in ["docker", "process"] {
-        let why = house.start(&house.choose(driver)).await.expect_err("it may run yet").to_string();
-        assert!(why.contains("at `docker`") && why.contains("`docker-elsewhere`"), "{why}");
-    }
-    assert_eq!(house.process.presence_of(house.session), None);
-}
-
-#[tokio::test]
-async fn what_was_started_before_there_were_traces_gets_one() {
-    let house = MigrationTestHarness::new();
-    house.docker.set(house.session, SandboxPresence::Running);
+    *harness.docker.is_unreachable.lock().expect("lock is never poisoned: no holder panics") = false;
+    migration
+        .previous
+        .last
+        .lock()
+        .expect("lock is never poisoned: no holder panics")
+        .as_mut()
+        .expect("an attempt was made")
+        .started_at -= RETRY_AFTER;
     assert_eq!(
-        house.choose("docker").presence(house.session).await.expect("it is told"),
+        migration.presence(previous_session).await.expect("driver is reachable again"),
         Some(SandboxPresence::Running)
     );
-    let walls = house.choose("process");
-    assert_eq!(walls.presence(house.session).await.expect("it is told"), Some(SandboxPresence::Running));
-    assert_eq!(house.process.calls(), [] as [&str; 0]);
+}
+
+/// The error names this way out.
+#[tokio::test]
+async fn session_without_location_file_starts_in_current_driver() {
+    let harness = MigrationTestHarness::in_docker().await;
+    *harness.docker.is_unreachable.lock().expect("lock is never poisoned: no holder panics") = true;
+    std::fs::remove_file(harness.dir.path().join("drivers/docker").join(harness.session.to_string()))
+        .expect("file exists");
+    harness.start(&harness.choose("process")).await.expect("start succeeds");
+    assert_eq!(harness.process.presence_of(harness.session), Some(SandboxPresence::Running));
+}
+
+/// An engine reports its own containers and none of another engine.
+#[tokio::test]
+async fn another_engine_is_another_location() {
+    let harness = MigrationTestHarness::in_docker().await;
+    *harness.docker.location.lock().expect("lock is never poisoned: no holder panics") = "docker-elsewhere".to_owned();
+    for driver in ["docker", "process"] {
+        let error = harness.start(&harness.choose(driver)).await.expect_err("sandbox may still run").to_string();
+        assert!(error.contains("at `docker`") && error.contains("`docker-elsewhere`"), "{error}");
+    }
+    assert_eq!(harness.process.presence_of(harness.session), None);
 }
 
 #[tokio::test]
-async fn what_cannot_be_noted_is_named_with_the_way_out() {
-    let house = MigrationTestHarness::in_docker().await;
-    let trace = house.dir.path().join("drivers/docker").join(house.session.to_string());
-    fs::remove_file(&trace).expect("it is there");
-    fs::create_dir(&trace).expect("it is made");
-    let why = house.choose("docker").remove(house.session).await.expect_err("it is in the way").to_string();
-    assert!(why.contains(&format!("`{}`", trace.display())) && why.contains("remove it"), "{why}");
+async fn sandbox_without_location_file_gets_one() {
+    let harness = MigrationTestHarness::new();
+    harness.docker.set(harness.session, SandboxPresence::Running);
+    assert_eq!(
+        harness.choose("docker").presence(harness.session).await.expect("state is reported"),
+        Some(SandboxPresence::Running)
+    );
+    let migration = harness.choose("process");
+    assert_eq!(migration.presence(harness.session).await.expect("state is reported"), Some(SandboxPresence::Running));
+    assert_eq!(harness.process.calls(), [] as [&str; 0]);
+}
+
+#[tokio::test]
+async fn unwritable_location_file_is_reported_with_the_way_out() {
+    let harness = MigrationTestHarness::in_docker().await;
+    let location_file = harness.dir.path().join("drivers/docker").join(harness.session.to_string());
+    fs::remove_file(&location_file).expect("file exists");
+    fs::create_dir(&location_file).expect("directory is created");
+    let error = harness
+        .choose("docker")
+        .remove(harness.session)
+        .await
+        .expect_err("directory blocks the location file")
+        .to_string();
+    assert!(error.contains(&format!("`{}`", location_file.display())) && error.contains("remove it"), "{error}");
 }

@@ -1,13 +1,13 @@
-# What a hostile agent tries from inside, and what an honest one needs. Each attempt says how it went on a line of its own:
-# `held`, `ESCAPED`, `works` or `BROKEN`. The words between @ are the host's, filled in by the test.
+# Attempts of a hostile agent from inside, and needs of an honest one. Each prints one line that
+# begins with `held`, `ESCAPED`, `works` or `BROKEN`. The test fills in the words between @.
 
 try() { name=$1; shift; if "$@" >/dev/null 2>&1; then echo "ESCAPED: $name"; else echo "held: $name"; fi; }
-can() { name=$1; shift; if said=$("$@" 2>&1); then echo "works: $name"; else echo "BROKEN: $name: $said"; fi; }
+can() { name=$1; shift; if output=$("$@" 2>&1); then echo "works: $name"; else echo "BROKEN: $name: $output"; fi; }
 python() { timeout 10 python3 -c "$@"; }
 unix() { python 'import socket,sys; socket.socket(socket.AF_UNIX).connect(sys.argv[1].replace("@@", "\0"))' "$1"; }
 tcp() { python 'import socket,sys; socket.create_connection((sys.argv[1], int(sys.argv[2])), 3)' "$@"; }
 family() { python 'import socket,sys; socket.socket(int(sys.argv[1]), int(sys.argv[2]))' "$@"; }
-# Succeeds where the call is let through, whatever the kernel then says to its arguments.
+# Succeeds if the call passes the filter, even if the kernel then rejects its arguments.
 call() { python 'import ctypes,os,sys
 c = ctypes.CDLL(None, use_errno=True)
 c.syscall(*[ctypes.c_long(int(a, 0)) for a in sys.argv[1:]])
@@ -67,7 +67,7 @@ try 'kernel modules' call 313 -1 0 0
 try 'a call by its x32 number' call 0x40000027
 try 'keystrokes for another terminal' python 'import fcntl,pty,termios; fcntl.ioctl(pty.openpty()[1], termios.TIOCSTI, b"x")'
 
-# What people work with.
+# Tools of everyday work.
 can 'every signal' grep -q '^SigBlk:[[:space:]]*0*$' /proc/self/status
 can 'the end of a child' sh -c '(exit 0) & (exit 0) & wait'
 can 'bash' bash -c '[[ $(echo a | tr a b) == b ]]'

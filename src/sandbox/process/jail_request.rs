@@ -1,4 +1,4 @@
-//! What a keeper is told to build, and what it is not asked for because a jail cannot do it.
+//! Conversion of a [`SandboxSpec`] into the request to a jailer.
 
 use std::path::{Component, Path};
 
@@ -10,34 +10,34 @@ use greenroom_jailer::{
 use super::sandbox_dir::SandboxDir;
 use crate::sandbox::{self, SandboxError, SandboxNetwork, SandboxSpec, SandboxVolume, VolumeAccess, sandbox_paths};
 
-/// What a jail cannot do is refused here, before anything is made.
+/// Builds the request. Rejects what a jail cannot provide, before any file is created.
 pub(super) fn build(
     spec: &SandboxSpec,
-    place: &SandboxDir,
+    sandbox_dir: &SandboxDir,
     cgroup: Option<Cgroup>,
 ) -> Result<JailRequest, SandboxError> {
-    // Only root can become somebody else; anybody else's sandboxes run as their own user.
+    // Only root can change the user. Without root, sandboxes run as the server's own user.
     let (own_uid, own_gid) = (rustix::process::geteuid(), rustix::process::getegid());
     let (uid, gid) = match own_uid.is_root() {
         true => (spec.uid, spec.gid),
         false => (own_uid.as_raw(), own_gid.as_raw()),
     };
     if uid == 0 {
-        return Err(refused("an agent does not run as root; set `sandbox.uid` to another user".into()));
+        return Err(rejected("an agent does not run as root; set `sandbox.uid` to another user".into()));
     }
     if let SandboxNetwork::Named(name) = &spec.network {
         let way_out = "set `sandbox.network` to `none`, or use Docker";
-        return Err(refused(format!("the process driver has no network `{name}`; {way_out}")));
+        return Err(rejected(format!("the process driver has no network `{name}`; {way_out}")));
     }
     let sandbox::SandboxLimits { memory_bytes, cpus, pids } = spec.limits;
     Ok(JailRequest {
         session: spec.session.to_string(),
-        sandbox_dir: place.dir().to_owned(),
+        sandbox_dir: sandbox_dir.dir().to_owned(),
         uid,
         gid,
         limits: JailLimits { memory_bytes, cpus, pids },
         sources: JailSources {
-            root: place.dir().join("root"),
+            root: sandbox_dir.dir().join("root"),
             agent: spec.agent.clone(),
             workspace: spec.workspace.clone(),
             home: spec.home.clone(),
@@ -50,7 +50,7 @@ pub(super) fn build(
     })
 }
 
-/// What the jail itself puts together, and what lies below.
+/// Paths that the jail itself sets up. Volumes must not cover them or lie below them.
 const RESERVED_PATHS: &[&str] = &[
     "/bin",
     "/dev",
@@ -65,26 +65,26 @@ const RESERVED_PATHS: &[&str] = &[
     "/tmp",
     "/usr",
     "/var/tmp",
-    // Where the agent can write, it could lay a link in the mount's way.
+    // The agent can write here, and could place a link in the way of a mount.
     sandbox_paths::WORKSPACE,
     sandbox_paths::HOME,
 ];
 
 fn bind(volume: &SandboxVolume) -> Result<VolumeBind, SandboxError> {
     let SandboxVolume { host, inside, access } = volume;
-    let plain = inside.is_absolute() && !inside.components().any(|part| part == Component::ParentDir);
-    // A mount at `/home`, say, would cover what is below it.
-    let taken =
-        RESERVED_PATHS.iter().map(Path::new).any(|taken| inside.starts_with(taken) || taken.starts_with(inside));
-    if !plain || taken {
+    let is_plain = inside.is_absolute() && !inside.components().any(|part| part == Component::ParentDir);
+    // A mount at `/home`, for example, would cover the directories below it.
+    let is_reserved = RESERVED_PATHS
+        .iter()
+        .map(Path::new)
+        .any(|reserved| inside.starts_with(reserved) || reserved.starts_with(inside));
+    if !is_plain || is_reserved {
         let at = inside.display();
-        return Err(refused(format!(
-            "no volume can be mounted at `{at}`; name a directory of its own, such as `/data`"
-        )));
+        return Err(rejected(format!("no volume can be mounted at `{at}`; use a separate directory, such as `/data`")));
     }
     Ok(VolumeBind { host: host.clone(), inside: inside.clone(), writable: *access == VolumeAccess::ReadWrite })
 }
 
-fn refused(detail: String) -> SandboxError {
+fn rejected(detail: String) -> SandboxError {
     SandboxError::Failed { what: "start", detail }
 }

@@ -1,15 +1,19 @@
-//! The driver that needs no engine: each sandbox is a jail of Linux namespaces, kept by a process of its own that outlives
-//! the server ([`greenroom_jailer`]). The server itself builds no wall.
+//! Process driver: each sandbox is a jail of Linux namespaces and needs no engine.
+//!
+//! A jailer process ([`greenroom_jailer`]) builds the jail and holds it. The jailer outlives the
+//! server, which builds no isolation itself.
 //!
 //! ```text
-//! server ──order──▶ keeper          `sandbox-jailer SESSION`, in a session of its own; writes the log
-//!                     └ init        first process inside: no rights left, reaps orphans
-//!                         └ greenroom-agent
+//! server ──request──▶ jailer        `sandbox-jailer SESSION`, in its own session; writes the log
+//!                       └ init      first process inside: no privileges left, reaps orphans
+//!                           └ greenroom-agent
 //! ```
 //!
-//! Each falls with the one above it, and none with the server. What a server has to know of a sandbox that another one
-//! started is in its state directory ([`place`]). Where that cannot be read, nothing is known: nobody is started, ended or
-//! reported dead then.
+//! Each process ends with the one above it. None ends with the server. The state that a server
+//! needs of a sandbox is in its state directory ([`sandbox_dir`]). If that directory cannot be
+//! read, the sandbox's state is unknown: no sandbox is started, ended or reported dead.
+//!
+//! See `docs/internals/sandbox.md` and `docs/adr/006-jailer-binary.md`.
 
 use std::{
     fs::Permissions,
@@ -56,78 +60,86 @@ mod tests;
 
 use sandbox_dir::SandboxDir;
 
-/// Linked statically, so a sandbox maps one small file and no library.
+/// Program of the jailer. Statically linked, so a sandbox maps one small file and no library.
 static JAILER: &[u8] = include_bytes!(env!("GREENROOM_JAILER_BIN"));
-/// Its name, as a file and in the lists of processes.
+/// Name of the jailer's file and process.
 const JAILER_NAME: &str = "sandbox-jailer";
 
-/// As in the config.
+/// Name of the driver, as in the config.
 pub const NAME: &str = "process";
 
-/// How long a keeper may take to build a jail; it takes milliseconds.
+/// Deadline for a jailer to build a jail. Building takes milliseconds.
 const START_TIMEOUT: Duration = Duration::from_secs(10);
-/// How long another's keeper, which has the session's lock, may take for it.
+/// Time that another server's jailer, which holds the session's lock, has to build its jail.
 const BUILD_TIMEOUT: Duration = Duration::from_secs(2);
-/// How long the agent may take to end by itself when it is asked to.
+/// Time that the agent has to end after SIGTERM. Then the jail is killed.
 const STOP_GRACE: Duration = Duration::from_millis(500);
-/// How long the kernel may take to end, or to freeze, what it was told to.
+/// Time that the kernel has to end or pause a jail.
 const KERNEL_TIMEOUT: Duration = Duration::from_secs(5);
-/// How long a watch rests that could not tell whether its sandbox runs.
+/// Interval of repeated inspections of a sandbox whose state cannot be read.
 const RECHECK_INTERVAL: Duration = Duration::from_secs(1);
-/// How often it tries to read how a sandbox ended.
+/// Number of attempts to read an exit record.
 const EXIT_READ_ATTEMPTS: u32 = 10;
 
+/// Settings of the process driver.
 #[derive(Debug, Clone)]
 pub struct ProcessOptions {
-    /// Names this node among others on the same host.
+    /// Name of this node, unique on the host.
     pub node: String,
-    /// A directory of this node's own, in which each sandbox gets one.
+    /// Directory of this node that contains the sandboxes' state directories.
     pub state: PathBuf,
-    /// The directory in which the keeper is put, and from which it is run.
+    /// Directory that the jailer's program is installed in and run from.
     pub programs: PathBuf,
-    /// Whether to go on where the kernel cannot build every wall: root then does without a user namespace. Nobody does
-    /// without the others, because the agent's directories are only where it expects them behind a mount namespace.
+    /// Allows root to build jails without a user namespace if the kernel denies one.
+    ///
+    /// All other namespaces are always required: the agent finds its directories only in a mount
+    /// namespace.
     pub unconfined: bool,
-    /// The socket of the engine that is configured, which no sandbox may reach, as it may none that listens where engines do.
+    /// Socket of the configured engine. No sandbox may reach this socket or an engine's default
+    /// socket.
     pub engine: Option<PathBuf>,
 }
 
-/// See the [module](self).
+/// Sandbox driver without an engine. See the [module](self).
 #[derive(Debug)]
 pub struct ProcessDriver {
     options: ProcessOptions,
     cgroups: Option<NodeCgroups>,
-    /// Start, stop and removal of one session.
+    /// Serialises start, stop and removal of one session.
     lifecycle_locks: KeyedMutex,
-    /// Freezing and thawing one session.
+    /// Serialises pauses and unpauses of one session.
     pause_locks: KeyedMutex,
-    /// A jail is work for a core, with a short wait for the kernel in it: more of them at once are all ready later, and
-    /// whoever asks the server something meanwhile waits for them as well.
+    /// Permits to build a jail. Bound: one per core, plus one. When full: starts wait.
+    ///
+    /// Building is work for a core, with a short wait for the kernel. If more jails are built at a
+    /// time, all are ready later, and other requests wait for them.
     builders: Semaphore,
     probed: OnceCell<()>,
 }
 
-/// Whose keeper a sandbox has.
+/// Server whose jailer holds a sandbox.
 enum JailOwner {
     Ours,
-    /// That of another server, of which at most one is alive.
+    /// Another server. At most one of its jailers is alive.
     Another,
 }
 
 impl ProcessDriver {
-    /// Makes the state directory, and puts the keeper in its place; starts nothing.
+    /// Creates the state directory and installs the jailer. Starts no process.
+    ///
+    /// # Errors
+    /// Fails if one of the two directories is not writable.
     pub fn new(options: ProcessOptions) -> Result<ProcessDriver, SandboxError> {
-        std::fs::create_dir_all(&options.state).map_err(failed("make its state directory"))?;
+        std::fs::create_dir_all(&options.state).map_err(failed("create its state directory"))?;
         probe::remove_leftovers(&options.state);
-        install_jailer(&options.programs).map_err(failed("install its keeper"))?;
+        install_jailer(&options.programs).map_err(failed("install the jailer"))?;
         let cgroups = NodeCgroups::find(&options.node);
-        let (turns, freezing) = (KeyedMutex::default(), KeyedMutex::default());
         let cores = available_parallelism().map_or(1, |n| n.get());
         Ok(ProcessDriver {
             options,
             cgroups,
-            lifecycle_locks: turns,
-            pause_locks: freezing,
+            lifecycle_locks: KeyedMutex::default(),
+            pause_locks: KeyedMutex::default(),
             builders: Semaphore::new(cores + 1),
             probed: OnceCell::new(),
         })
@@ -140,44 +152,44 @@ impl ProcessDriver {
     async fn launch(&self, spec: &SandboxSpec) -> Result<(), SandboxError> {
         let cgroup = self.cgroups.as_ref().map(|cgroups| cgroups.of(&spec.session.to_string()));
         engine_sockets::reject_engine_sockets(spec, self.options.engine.as_deref())?;
-        let order = jail_request::build(spec, &self.sandbox_dir(spec.session), cgroup)?;
-        match self.build_jail(order.clone(), spec).await {
+        let request = jail_request::build(spec, &self.sandbox_dir(spec.session), cgroup)?;
+        match self.build_jail(request.clone(), spec).await {
             Err(SandboxError::Unconfinable { .. })
                 if self.options.unconfined && rustix::process::geteuid().is_root() =>
             {
-                self.build_jail(JailRequest { user_namespace: false, ..order }, spec).await
+                self.build_jail(JailRequest { user_namespace: false, ..request }, spec).await
             }
             other => other,
         }
     }
 
-    async fn build_jail(&self, order: JailRequest, spec: &SandboxSpec) -> Result<(), SandboxError> {
-        let overdue = Instant::now() + START_TIMEOUT;
-        while Instant::now() < overdue {
-            match self.request_jail(order.clone(), spec).await? {
+    async fn build_jail(&self, request: JailRequest, spec: &SandboxSpec) -> Result<(), SandboxError> {
+        let deadline = Instant::now() + START_TIMEOUT;
+        while Instant::now() < deadline {
+            match self.request_jail(request.clone(), spec).await? {
                 JailOwner::Ours => return Ok(()),
                 JailOwner::Another if self.starts_running(spec.session).await? => return Ok(()),
-                // It came to nothing, as one does whose sandbox was half built when its server was killed: it was in what was just
-                // cleared away.
+                // The other jailer failed. For example, its server was killed during the build, and
+                // the half-built directory has just been cleared.
                 JailOwner::Another => {}
             }
         }
         Err(SandboxError::Deadline { what: "start", seconds: START_TIMEOUT.as_secs() })
     }
 
-    async fn request_jail(&self, order: JailRequest, spec: &SandboxSpec) -> Result<JailOwner, SandboxError> {
+    async fn request_jail(&self, request: JailRequest, spec: &SandboxSpec) -> Result<JailOwner, SandboxError> {
         let builder = self.builders.acquire().await;
-        let place = self.sandbox_dir(spec.session);
-        let order = blocking("make its state directory", move || {
-            place.make(order.uid, order.gid)?;
-            order.cgroup.as_ref().map_or(Ok(()), |cgroup| cgroup.make(&order.limits, KERNEL_TIMEOUT))?;
-            Ok(order)
+        let dir = self.sandbox_dir(spec.session);
+        let request = blocking("create its state directory", move || {
+            dir.make(request.uid, request.gid)?;
+            request.cgroup.as_ref().map_or(Ok(()), |cgroup| cgroup.make(&request.limits, KERNEL_TIMEOUT))?;
+            Ok(request)
         });
-        let answer = timeout(START_TIMEOUT, self.run_jailer(&order.await?)).await;
+        let reply = timeout(START_TIMEOUT, self.run_jailer(&request.await?)).await;
         drop(builder);
-        match answer {
+        match reply {
             Err(_) => Err(SandboxError::Deadline { what: "start", seconds: START_TIMEOUT.as_secs() }),
-            Ok(Err(e)) => Err(failed("start its keeper")(e)),
+            Ok(Err(e)) => Err(failed("start the jailer")(e)),
             Ok(Ok(JailReply::Started)) => Ok(JailOwner::Ours),
             Ok(Ok(JailReply::AlreadyLocked)) => Ok(JailOwner::Another),
             Ok(Ok(JailReply::Unconfinable(detail))) => {
@@ -187,15 +199,19 @@ impl ProcessDriver {
         }
     }
 
-    /// Starts a keeper. It leaves at once the process that is started here, so there is nothing to wait for afterwards.
-    async fn run_jailer(&self, order: &JailRequest) -> io::Result<JailReply> {
+    /// Runs a jailer and returns its reply.
+    ///
+    /// The jailer detaches from the process that is started here, so no child remains to be
+    /// awaited.
+    async fn run_jailer(&self, request: &JailRequest) -> io::Result<JailReply> {
         let program = self.options.programs.join(JAILER_NAME);
         let mut command = tokio::process::Command::new(&program);
-        command.arg0(JAILER_NAME).arg(&order.session).env_clear().current_dir("/").kill_on_drop(true);
+        command.arg0(JAILER_NAME).arg(&request.session).env_clear().current_dir("/").kill_on_drop(true);
         command.stdin(Stdio::piped()).stdout(Stdio::piped()).stderr(Stdio::null());
-        let mut keeper = loop {
+        let mut jailer = loop {
             match command.spawn() {
-                // A child of another thread may still hold the file as it was written, until it becomes another program.
+                // Another thread may just have forked a child. Until that child executes its
+                // program, it holds the jailer's file open for writing.
                 Err(e) if e.kind() == io::ErrorKind::ExecutableFileBusy => {
                     tokio::time::sleep(Duration::from_millis(1)).await
                 }
@@ -203,23 +219,23 @@ impl ProcessDriver {
                 spawned => break spawned?,
             }
         };
-        if let Some(mut stdin) = keeper.stdin.take() {
-            stdin.write_all(&serde_json::to_vec(order)?).await?;
+        if let Some(mut stdin) = jailer.stdin.take() {
+            stdin.write_all(&serde_json::to_vec(request)?).await?;
         }
-        let mut answer = Vec::new();
-        if let Some(mut stdout) = keeper.stdout.take() {
-            stdout.read_to_end(&mut answer).await?;
+        let mut reply = Vec::new();
+        if let Some(mut stdout) = jailer.stdout.take() {
+            stdout.read_to_end(&mut reply).await?;
         }
-        let status = keeper.wait().await?;
-        let silent = || io::Error::other(format!("`{}` did not answer ({status})", program.display()));
-        serde_json::from_slice(&answer).map_err(|_| silent())
+        let status = jailer.wait().await?;
+        let no_reply = || io::Error::other(format!("`{}` did not reply ({status})", program.display()));
+        serde_json::from_slice(&reply).map_err(|_| no_reply())
     }
 
-    /// Whether it comes to run within a moment.
+    /// Returns true if the sandbox runs within [`BUILD_TIMEOUT`].
     async fn starts_running(&self, session: SessionId) -> Result<bool, SandboxError> {
-        let place = self.sandbox_dir(session);
+        let dir = self.sandbox_dir(session);
         let runs = timeout(BUILD_TIMEOUT, async {
-            while place.running().map_err(inconclusive)?.is_none() {
+            while dir.running().map_err(inconclusive)?.is_none() {
                 tokio::time::sleep(Duration::from_millis(20)).await;
             }
             Ok::<_, SandboxError>(true)
@@ -227,56 +243,61 @@ impl ProcessDriver {
         runs.await.unwrap_or(Ok(false))
     }
 
-    /// Asks a question of a sandbox that runs.
+    /// Calls `work` with a running sandbox, off the runtime's threads.
+    ///
+    /// # Errors
+    /// Fails with [`SandboxError::NotFound`] if the sandbox does not run.
     async fn with_running<T: Send + 'static>(
         &self,
         session: SessionId,
         what: &'static str,
-        ask: impl FnOnce(&SandboxDir, &RunningSandbox) -> io::Result<T> + Send + 'static,
+        work: impl FnOnce(&SandboxDir, &RunningSandbox) -> io::Result<T> + Send + 'static,
     ) -> Result<T, SandboxError> {
-        let place = self.sandbox_dir(session);
-        let looked = inspect_blocking(move || Ok(place.running()?.map(|running| (place, running))));
-        let (place, running) = looked.await?.ok_or(SandboxError::NotFound { session })?;
-        blocking(what, move || ask(&place, &running)).await
+        let dir = self.sandbox_dir(session);
+        let inspected = inspect_blocking(move || Ok(dir.running()?.map(|running| (dir, running))));
+        let (dir, running) = inspected.await?.ok_or(SandboxError::NotFound { session })?;
+        blocking(what, move || work(&dir, &running)).await
     }
 
-    /// Freezes or thaws it, once nobody else does.
+    /// Calls `work` with a running sandbox, after earlier pauses and unpauses of the session.
     async fn with_pause_lock(
         &self,
         session: SessionId,
         what: &'static str,
         work: impl FnOnce(&SandboxDir, &RunningSandbox) -> io::Result<()> + Send + 'static,
     ) -> Result<(), SandboxError> {
-        let turn = self.pause_locks.of(session).lock_owned().await;
-        // The turn goes with the work, which ends also where nobody waits for it any more.
-        let work = move |place: &SandboxDir, running: &RunningSandbox| {
-            let _turn = turn;
-            work(place, running)
+        let lock = self.pause_locks.of(session).lock_owned().await;
+        // The lock moves into the work. The work completes even if the caller gives up.
+        let work = move |dir: &SandboxDir, running: &RunningSandbox| {
+            let _lock = lock;
+            work(dir, running)
         };
         self.with_running(session, what, work).await
     }
 
-    /// Ends it, the agent first if it can hear; and gives back what the kernel keeps for it. Where it cannot be told how it
-    /// stands, nothing is changed.
+    /// Ends the jail and removes its control group. The agent gets SIGTERM first, unless it is
+    /// paused.
+    ///
+    /// If the state cannot be read, nothing is changed.
     async fn end_jail(&self, session: SessionId) -> Result<(), SandboxError> {
-        let place = self.sandbox_dir(session);
-        if let Some((running, keeper)) = place.running_jailer().map_err(inconclusive)? {
-            if !is_paused(&place, &running).map_err(inconclusive)? {
+        let dir = self.sandbox_dir(session);
+        if let Some((running, jailer)) = dir.running_jailer().map_err(inconclusive)? {
+            if !is_paused(&dir, &running).map_err(inconclusive)? {
                 running.init.signal(Signal::TERM).map_err(failed("stop"))?;
-                let _ = timeout(STOP_GRACE, wait_for_exit(&keeper)).await;
+                let _ = timeout(STOP_GRACE, wait_for_exit(&jailer)).await;
             }
             running.init.signal(Signal::KILL).map_err(failed("stop"))?;
-            // In version 1 of control groups a frozen process is not even killed before it is thawed.
+            // In version 1 of control groups, a frozen process is killed only after it is unfrozen.
             let _ = running.cgroup.as_ref().map(Cgroup::unfreeze);
-            let Ok(is_over) = timeout(KERNEL_TIMEOUT, wait_for_exit(&keeper)).await else {
+            let Ok(exited) = timeout(KERNEL_TIMEOUT, wait_for_exit(&jailer)).await else {
                 running.jailer.signal(Signal::KILL).map_err(failed("stop"))?;
                 return Err(SandboxError::Deadline { what: "stop", seconds: KERNEL_TIMEOUT.as_secs() });
             };
-            is_over.map_err(failed("wait for its end"))?;
+            exited.map_err(failed("confirm its exit"))?;
         }
-        let left = place.last_run().map_err(inconclusive)?.and_then(|running| running.cgroup);
-        let left = left.or_else(|| self.cgroups.as_ref().map(|cgroups| cgroups.of(&session.to_string())));
-        blocking("give back its control group", move || left.map_or(Ok(()), |cgroup| cgroup.remove(KERNEL_TIMEOUT)))
+        let cgroup = dir.last_run().map_err(inconclusive)?.and_then(|running| running.cgroup);
+        let cgroup = cgroup.or_else(|| self.cgroups.as_ref().map(|cgroups| cgroups.of(&session.to_string())));
+        blocking("remove its control group", move || cgroup.map_or(Ok(()), |cgroup| cgroup.remove(KERNEL_TIMEOUT)))
             .await
     }
 }
@@ -296,17 +317,17 @@ impl SandboxDriver for ProcessDriver {
     }
 
     async fn start(&self, spec: &SandboxSpec, progress: ProgressCallback<'_>) -> Result<(), SandboxError> {
-        let _turn = self.lifecycle_locks.of(spec.session).lock_owned().await;
+        let _lock = self.lifecycle_locks.of(spec.session).lock_owned().await;
         if self.sandbox_dir(spec.session).running().map_err(inconclusive)?.is_some() {
             return Ok(());
         }
         progress(SandboxPhase::Starting, "");
         let started = self.launch(spec).await;
         match &started {
-            // Another's keeper has it, and it may run by now.
+            // Another server's jailer may hold the sandbox, which may run by now.
             Ok(()) | Err(SandboxError::Inconclusive { .. }) => {}
             Err(_) => {
-                // Why it did not start is worth more than why nothing could be cleared away.
+                // The error of the start is reported. A failed cleanup is not.
                 let _ = self.end_jail(spec.session).await;
             }
         }
@@ -314,55 +335,56 @@ impl SandboxDriver for ProcessDriver {
     }
 
     async fn pause(&self, session: SessionId) -> Result<(), SandboxError> {
-        self.with_pause_lock(session, "freeze", |place, running| match &running.cgroup {
+        self.with_pause_lock(session, "pause", |dir, running| match &running.cgroup {
             Some(cgroup) => cgroup.freeze(KERNEL_TIMEOUT),
-            None => signal_pause::pause(place, running.init, KERNEL_TIMEOUT),
+            None => signal_pause::pause(dir, running.init, KERNEL_TIMEOUT),
         })
         .await
     }
 
     async fn unpause(&self, session: SessionId) -> Result<(), SandboxError> {
-        self.with_pause_lock(session, "thaw", |place, running| match &running.cgroup {
+        self.with_pause_lock(session, "unpause", |dir, running| match &running.cgroup {
             Some(cgroup) => cgroup.unfreeze(),
-            None => signal_pause::unpause(place, running.init),
+            None => signal_pause::unpause(dir, running.init),
         })
         .await
     }
 
     async fn stop(&self, session: SessionId) -> Result<(), SandboxError> {
-        let _turn = self.lifecycle_locks.of(session).lock_owned().await;
+        let _lock = self.lifecycle_locks.of(session).lock_owned().await;
         self.end_jail(session).await
     }
 
     async fn remove(&self, session: SessionId) -> Result<(), SandboxError> {
-        let _turn = self.lifecycle_locks.of(session).lock_owned().await;
+        let _lock = self.lifecycle_locks.of(session).lock_owned().await;
         self.end_jail(session).await?;
-        let place = self.sandbox_dir(session);
-        blocking("remove its state directory", move || place.remove()).await
+        let dir = self.sandbox_dir(session);
+        blocking("remove its state directory", move || dir.remove()).await
     }
 
     async fn presence(&self, session: SessionId) -> Result<Option<SandboxPresence>, SandboxError> {
-        let place = self.sandbox_dir(session);
-        inspect_blocking(move || place.last_run()?.map(|_| presence(&place)).transpose()).await
+        let dir = self.sandbox_dir(session);
+        inspect_blocking(move || dir.last_run()?.map(|_| presence(&dir)).transpose()).await
     }
 
     async fn wait(&self, session: SessionId) -> Result<SandboxExit, SandboxError> {
-        let place = self.sandbox_dir(session);
-        let mut is_said = false;
-        while let Err(e) = wait_for_jailer(&place).await {
-            if !std::mem::replace(&mut is_said, true) {
-                warn!(%session, "whether its sandbox runs cannot be told, and is asked again: {e}");
+        let dir = self.sandbox_dir(session);
+        let mut is_logged = false;
+        while let Err(e) = wait_for_jailer(&dir).await {
+            if !std::mem::replace(&mut is_logged, true) {
+                warn!(%session, "the state of the sandbox cannot be read; trying again: {e}");
             }
             tokio::time::sleep(RECHECK_INTERVAL).await;
         }
-        // It is over. How, the disk may give later; if it does not, that it is over is to be told all the same.
+        // The sandbox has ended. The disk may return the exit record later. After the last attempt,
+        // the call returns all the same, with the read error.
         for _ in 0..EXIT_READ_ATTEMPTS {
-            match place.exit_record() {
-                Ok(ended) => return Ok(ended.into()),
+            match dir.exit_record() {
+                Ok(exit) => return Ok(exit.into()),
                 Err(_) => tokio::time::sleep(RECHECK_INTERVAL).await,
             }
         }
-        place.exit_record().map(SandboxExit::from).map_err(inconclusive)
+        dir.exit_record().map(SandboxExit::from).map_err(inconclusive)
     }
 
     async fn list(&self) -> Result<Vec<FoundSandbox>, SandboxError> {
@@ -373,8 +395,9 @@ impl SandboxDriver for ProcessDriver {
                 let Some(session) = entry?.file_name().to_str().and_then(|name| name.parse().ok()) else { continue };
                 match presence(&SandboxDir::of(&state, session)) {
                     Ok(presence) => found.push(FoundSandbox { session, driver: NAME, presence }),
-                    // Nobody is thought gone who is not in the list, and the others are not to wait for this one.
-                    Err(e) => warn!(%session, "how its sandbox stands cannot be told: {e}"),
+                    // The caller does not treat a missing entry as dead. The other sandboxes are
+                    // listed.
+                    Err(e) => warn!(%session, "the state of the sandbox cannot be read: {e}"),
                 }
             }
             Ok(found)
@@ -383,25 +406,26 @@ impl SandboxDriver for ProcessDriver {
     }
 
     async fn logs(&self, session: SessionId, bytes: usize) -> Result<String, SandboxError> {
-        let place = self.sandbox_dir(session);
-        if !place.exists().map_err(inconclusive)? {
+        let dir = self.sandbox_dir(session);
+        if !dir.exists().map_err(inconclusive)? {
             return Err(SandboxError::NotFound { session });
         }
-        blocking("read its log", move || place.log(bytes)).await
+        blocking("read its log", move || dir.log(bytes)).await
     }
 
     async fn stats(&self, session: SessionId) -> Result<SandboxStats, SandboxError> {
-        self.with_running(session, "count", |_, running| {
-            let counted = running.cgroup.as_ref().and_then(Cgroup::usage);
+        self.with_running(session, "measure its usage", |_, running| {
+            let usage = running.cgroup.as_ref().and_then(Cgroup::usage);
             let processes::ResourceUsage { memory_bytes, cpu_us, processes } =
-                counted.map_or_else(|| processes::usage(running.init), Ok)?;
+                usage.map_or_else(|| processes::usage(running.init), Ok)?;
             Ok(SandboxStats { memory_bytes, cpu_us, processes })
         })
         .await
     }
 }
 
-/// Keepers that run have a file of their own, also when another version's takes its name.
+/// Installs the jailer's program. Jailers that run keep their own file if another version is
+/// installed.
 fn install_jailer(programs: &Path) -> io::Result<()> {
     let path = programs.join(JAILER_NAME);
     if std::fs::read(&path).is_ok_and(|installed| installed == JAILER) {
@@ -414,43 +438,43 @@ fn install_jailer(programs: &Path) -> io::Result<()> {
 }
 
 fn noexec_error(path: &Path, e: io::Error) -> io::Error {
-    let detail =
-        format!("`{}`: {e}; no program can be run where it is mounted `noexec`: take another --data", path.display());
+    let detail = format!("`{}`: {e}; programs cannot run on a `noexec` mount; use another `--data`", path.display());
     io::Error::new(e.kind(), detail)
 }
 
-fn presence(place: &SandboxDir) -> io::Result<SandboxPresence> {
-    Ok(match place.running()? {
+fn presence(dir: &SandboxDir) -> io::Result<SandboxPresence> {
+    Ok(match dir.running()? {
         None => SandboxPresence::Exited,
-        Some(running) if is_paused(place, &running)? => SandboxPresence::Paused,
+        Some(running) if is_paused(dir, &running)? => SandboxPresence::Paused,
         Some(_) => SandboxPresence::Running,
     })
 }
 
-fn is_paused(place: &SandboxDir, running: &RunningSandbox) -> io::Result<bool> {
+fn is_paused(dir: &SandboxDir, running: &RunningSandbox) -> io::Result<bool> {
     match &running.cgroup {
         Some(cgroup) => cgroup.is_frozen(),
-        None => Ok(place.pause_record()?.is_some()),
+        None => Ok(dir.pause_record()?.is_some()),
     }
 }
 
-/// Waits until nobody is there who keeps it.
-async fn wait_for_jailer(place: &SandboxDir) -> io::Result<()> {
-    // Of what was read no more is kept: there is one of these for each session that lives.
-    let keeper = place.running_jailer()?.map(|(_, keeper)| keeper);
-    match keeper {
-        Some(keeper) => wait_for_exit(&keeper).await,
+/// Waits until no jailer holds the sandbox.
+async fn wait_for_jailer(dir: &SandboxDir) -> io::Result<()> {
+    // Only the descriptor is kept. One of these futures exists for each live session.
+    let jailer = dir.running_jailer()?.map(|(_, jailer)| jailer);
+    match jailer {
+        Some(jailer) => wait_for_exit(&jailer).await,
         None => Ok(()),
     }
 }
 
 /// Returns when the process has ended.
 async fn wait_for_exit(process: &OwnedFd) -> io::Result<()> {
-    // SAFETY: the descriptor is borrowed for longer than it is registered.
+    // SAFETY: the borrow of the descriptor outlives the registration.
     let process = unsafe { AsyncFd::register_with_interest(process.as_fd(), Interest::READABLE) }?;
     process.readable().await.map(drop)
 }
 
+/// Returns a conversion of an I/O error into the error of operation `what`.
 fn failed(what: &'static str) -> impl Fn(io::Error) -> SandboxError {
     move |e| match e.kind() {
         io::ErrorKind::PermissionDenied => SandboxError::Forbidden { what: what.into(), detail: e.to_string() },
@@ -459,12 +483,15 @@ fn failed(what: &'static str) -> impl Fn(io::Error) -> SandboxError {
     }
 }
 
-/// Of a look at a sandbox that failed. It says nothing about the sandbox, which may work on: descriptors or memory ran out, say.
+/// Converts the error of a failed inspection.
+///
+/// The sandbox's state is unknown, and it may still work. A cause is a lack of descriptors or
+/// memory.
 fn inconclusive(e: io::Error) -> SandboxError {
-    SandboxError::Inconclusive { what: "tell how it stands", detail: e.to_string() }
+    SandboxError::Inconclusive { what: "report its state", detail: e.to_string() }
 }
 
-/// Looks how sandboxes stand.
+/// Runs an inspection off the runtime's threads. A failure is inconclusive.
 async fn inspect_blocking<T: Send + 'static>(
     work: impl FnOnce() -> io::Result<T> + Send + 'static,
 ) -> Result<T, SandboxError> {
@@ -472,7 +499,7 @@ async fn inspect_blocking<T: Send + 'static>(
     done.unwrap_or_else(|e| Err(io::Error::other(e))).map_err(inconclusive)
 }
 
-/// Files and `/proc` are read beside the runtime's threads.
+/// Runs work on files and `/proc` off the runtime's threads.
 async fn blocking<T: Send + 'static>(
     what: &'static str,
     work: impl FnOnce() -> io::Result<T> + Send + 'static,

@@ -1,7 +1,9 @@
-//! The state directory of one sandbox, as a server reads it; the files are described in [`greenroom_jailer::place`].
+//! State directory of one sandbox, as a server reads it. The files are described in
+//! [`greenroom_jailer::sandbox_dir`].
 //!
-//! A file that is not there says something: nobody runs, or nothing was frozen. One that cannot be read says nothing, and that
-//! is an error: who was taken for dead because descriptors had run out would get another one beside it.
+//! A missing file is a fact: no sandbox runs, or none is paused. An unreadable file leaves the
+//! state unknown and is an error. If a sandbox counted as dead because descriptors had run out, a
+//! second one would be started beside it.
 
 use std::{
     fs,
@@ -29,6 +31,7 @@ impl From<JailExit> for SandboxExit {
     }
 }
 
+/// State directory of one sandbox.
 #[derive(Debug, Clone)]
 pub(super) struct SandboxDir {
     dir: PathBuf,
@@ -47,7 +50,8 @@ impl SandboxDir {
         self.dir.try_exists()
     }
 
-    /// Makes the directory. It belongs to the sandbox's user, as whom the keeper writes in it; what lies above it does not.
+    /// Creates the directory. The owner is the sandbox's user, as whom the jailer writes. The
+    /// parent directory has another owner.
     pub(super) fn make(&self, uid: u32, gid: u32) -> io::Result<()> {
         fs::DirBuilder::new().recursive(true).mode(0o700).create(&self.dir)?;
         match rustix::process::geteuid().is_root() {
@@ -63,35 +67,38 @@ impl SandboxDir {
         }
     }
 
-    /// Who runs here now. What a keeper of an earlier boot, or one that is dead, has written does not count.
+    /// Returns the running sandbox. Ignores the record of a jailer that is dead or from an earlier
+    /// boot.
     pub(super) fn running(&self) -> io::Result<Option<RunningSandbox>> {
         let Some(running) = self.last_run()? else { return Ok(None) };
         let still_runs = running.boot == kernel_boot_id()? && running.jailer.is_alive()?;
         Ok(still_runs.then_some(running))
     }
 
-    /// The same, with a handle on the keeper.
+    /// Returns the running sandbox with a descriptor of its jailer.
     pub(super) fn running_jailer(&self) -> io::Result<Option<(RunningSandbox, OwnedFd)>> {
         let Some(running) = self.running()? else { return Ok(None) };
-        Ok(running.jailer.open()?.map(|keeper| (running, keeper)))
+        Ok(running.jailer.open()?.map(|jailer| (running, jailer)))
     }
 
-    /// What was written about the last run, whether or not it is over.
+    /// Returns the record of the last run, even if that run is over.
     pub(super) fn last_run(&self) -> io::Result<Option<RunningSandbox>> {
         self.read(RUNNING)
     }
 
+    /// Returns the exit record. Empty if the jailer left none.
     pub(super) fn exit_record(&self) -> io::Result<JailExit> {
         Ok(self.read(EXIT)?.unwrap_or_default())
     }
 
-    /// The processes that stood still before the sandbox was frozen by signals; `None` where it is not.
+    /// Returns the processes that were stopped before the pause by signals. `None` if the sandbox
+    /// is not paused.
     pub(super) fn pause_record(&self) -> io::Result<Option<Vec<ProcessIdentity>>> {
         self.read(FROZEN)
     }
 
-    pub(super) fn write_pause_record(&self, stood_still: &[ProcessIdentity]) -> io::Result<()> {
-        write_json(&self.dir, FROZEN, &stood_still)
+    pub(super) fn write_pause_record(&self, already_stopped: &[ProcessIdentity]) -> io::Result<()> {
+        write_json(&self.dir, FROZEN, &already_stopped)
     }
 
     pub(super) fn remove_pause_record(&self) -> io::Result<()> {
@@ -101,7 +108,7 @@ impl SandboxDir {
         }
     }
 
-    /// The newest `bytes` of what it wrote, over both log files.
+    /// Returns the newest `bytes` of stdout and stderr, from both log files.
     pub(super) fn log(&self, bytes: usize) -> io::Result<String> {
         let mut newest = tail(&self.dir.join(LOG), bytes)?;
         if newest.len() < bytes {
@@ -112,7 +119,8 @@ impl SandboxDir {
         Ok(last_chars(&String::from_utf8_lossy(&newest), bytes).to_owned())
     }
 
-    /// `None` where it is not there, or another version wrote it in a way that is not understood.
+    /// Reads a JSON file. `None` if the file is missing, or if another version wrote it in an
+    /// unknown form.
     fn read<T: DeserializeOwned>(&self, name: &str) -> io::Result<Option<T>> {
         let path = self.dir.join(name);
         match fs::read(&path) {
@@ -140,48 +148,49 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_reused_process_id_and_another_boot_are_not_alive() {
-        let state = tempfile::tempdir().expect("a temporary directory");
-        let place = SandboxDir::of(state.path(), SessionId::generate());
-        place.make(0, 0).expect("it is made");
-        let boot = kernel_boot_id().expect("it is read");
-        let me = ProcessIdentity::of(std::process::id() as i32).expect("it is read").expect("this process lives");
+    fn reused_process_id_and_other_boot_are_not_alive() {
+        let state = tempfile::tempdir().expect("temporary directory is created");
+        let sandbox_dir = SandboxDir::of(state.path(), SessionId::generate());
+        sandbox_dir.make(0, 0).expect("directory is created");
+        let boot = kernel_boot_id().expect("state is readable");
+        let this_process =
+            ProcessIdentity::of(std::process::id() as i32).expect("state is readable").expect("test process is alive");
         let running =
-            |boot: String, keeper: ProcessIdentity| RunningSandbox { boot, jailer: keeper, init: me, cgroup: None };
-        let another = ProcessIdentity { started: me.started + 1, ..me };
+            |boot: String, jailer: ProcessIdentity| RunningSandbox { boot, jailer, init: this_process, cgroup: None };
+        let another = ProcessIdentity { started: this_process.started + 1, ..this_process };
         for (case, alive) in [
-            (running(boot.clone(), me), true),
+            (running(boot.clone(), this_process), true),
             (running(boot, another), false),
-            (running("another boot".into(), me), false),
+            (running("another boot".into(), this_process), false),
         ] {
-            write_json(place.dir(), RUNNING, &case).expect("it is written");
-            assert_eq!(place.running().expect("it is read").is_some(), alive, "{case:?}");
+            write_json(sandbox_dir.dir(), RUNNING, &case).expect("file is written");
+            assert_eq!(sandbox_dir.running().expect("state is readable").is_some(), alive, "{case:?}");
         }
     }
 
     #[test]
-    fn what_is_not_there_says_so_and_what_cannot_be_read_says_nothing() {
-        let state = tempfile::tempdir().expect("a temporary directory");
-        let place = SandboxDir::of(state.path(), SessionId::generate());
-        assert!(place.running().expect("it is not there").is_none());
-        assert!(place.pause_record().expect("it is not there").is_none());
-        assert_eq!(place.exit_record().expect("it is not there"), JailExit::default());
-        place.make(0, 0).expect("it is made");
+    fn missing_files_are_facts_and_unreadable_files_are_errors() {
+        let state = tempfile::tempdir().expect("temporary directory is created");
+        let sandbox_dir = SandboxDir::of(state.path(), SessionId::generate());
+        assert!(sandbox_dir.running().expect("missing file is no error").is_none());
+        assert!(sandbox_dir.pause_record().expect("missing file is no error").is_none());
+        assert_eq!(sandbox_dir.exit_record().expect("missing file is no error"), JailExit::default());
+        sandbox_dir.make(0, 0).expect("directory is created");
         for name in [RUNNING, EXIT, FROZEN] {
-            fs::write(place.dir().join(name), "another version's").expect("it is written");
+            fs::write(sandbox_dir.dir().join(name), "another version's").expect("file is written");
         }
-        assert!(place.running().expect("it is read").is_none());
-        assert!(place.pause_record().expect("it is read").is_none());
-        assert_eq!(place.exit_record().expect("it is read"), JailExit::default());
+        assert!(sandbox_dir.running().expect("state is readable").is_none());
+        assert!(sandbox_dir.pause_record().expect("state is readable").is_none());
+        assert_eq!(sandbox_dir.exit_record().expect("state is readable"), JailExit::default());
         for name in [RUNNING, EXIT, FROZEN] {
-            fs::remove_file(place.dir().join(name)).expect("it is there");
-            // Root reads any file, but nobody reads a directory as one.
-            fs::create_dir(place.dir().join(name)).expect("it is made");
+            fs::remove_file(sandbox_dir.dir().join(name)).expect("file exists");
+            // A directory in place of the file is unreadable even for root.
+            fs::create_dir(sandbox_dir.dir().join(name)).expect("directory is created");
         }
-        place.running().expect_err("it may run");
-        place.running_jailer().expect_err("it may be kept");
-        place.pause_record().expect_err("it may be frozen");
-        let told = place.exit_record().expect_err("it may have ended somehow").to_string();
-        assert!(told.contains(EXIT), "{told}");
+        sandbox_dir.running().expect_err("state is unreadable");
+        sandbox_dir.running_jailer().expect_err("state is unreadable");
+        sandbox_dir.pause_record().expect_err("pause record is unreadable");
+        let error = sandbox_dir.exit_record().expect_err("exit record is unreadable").to_string();
+        assert!(error.contains(EXIT), "{error}");
     }
 }

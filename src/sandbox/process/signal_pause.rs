@@ -1,7 +1,9 @@
-//! Freezing a sandbox where there is no control group to do it: by signals, and by a note of who is not to be woken.
+//! Pause by signals, for sandboxes without a control group, with a record of the processes that
+//! were already stopped.
 //!
-//! The note is there before the first process is stopped and goes when the last one was woken, so a sandbox of which some
-//! stand still is always known as one, whoever was cut off amid it, and a thaw finds what it has to wake.
+//! The record is written before the first process is stopped, and removed after the last one
+//! continues. So a partly stopped sandbox counts as paused, even if its server was killed in
+//! between. The next unpause finds the processes to continue.
 
 use std::{io, time::Duration};
 
@@ -9,19 +11,24 @@ use greenroom_jailer::processes::{self, ProcessIdentity};
 
 use super::sandbox_dir::SandboxDir;
 
-/// Stops all that descend from `first`, or none of them.
-pub(super) fn pause(place: &SandboxDir, first: ProcessIdentity, patience: Duration) -> io::Result<()> {
-    if place.pause_record()?.is_none() {
-        place.write_pause_record(&processes::stopped_processes(first)?)?;
+/// Stops `first` and all its descendants, or none of them.
+///
+/// # Errors
+/// Fails if the record cannot be written, or if the processes are not stopped within `patience`.
+pub(super) fn pause(dir: &SandboxDir, first: ProcessIdentity, patience: Duration) -> io::Result<()> {
+    if dir.pause_record()?.is_none() {
+        dir.write_pause_record(&processes::stopped_processes(first)?)?;
     }
     processes::stop_all(first, patience).inspect_err(|_| {
-        // What cannot be woken now is woken by a thaw: the note is there yet.
-        let _ = unpause(place, first);
+        // Processes that cannot be continued now are continued by the next unpause: the record
+        // still exists.
+        let _ = unpause(dir, first);
     })
 }
 
-pub(super) fn unpause(place: &SandboxDir, first: ProcessIdentity) -> io::Result<()> {
-    let Some(stood_still) = place.pause_record()? else { return Ok(()) };
-    processes::continue_all(first, &stood_still)?;
-    place.remove_pause_record()
+/// Continues the processes that the pause stopped. A missing record is no error.
+pub(super) fn unpause(dir: &SandboxDir, first: ProcessIdentity) -> io::Result<()> {
+    let Some(already_stopped) = dir.pause_record()? else { return Ok(()) };
+    processes::continue_all(first, &already_stopped)?;
+    dir.remove_pause_record()
 }

@@ -1,4 +1,4 @@
-//! The driver on the contract's bench, and what only a process driver has to show.
+//! Contract of the process driver, and tests of what only this driver has.
 
 use std::{
     cell::RefCell,
@@ -23,16 +23,17 @@ use crate::sandbox::{RunDir, SandboxLimits, SandboxNetwork, SandboxVolume, Volum
 mod pauses;
 mod unreadable;
 
+/// Environment variable with the directory in which the test [`server`] runs as a server.
 const AS_SERVER: &str = "GREENROOM_TEST_SERVER";
 
-/// A directory for a driver and for what a server would bring.
+/// Directory for a driver and for the files that a server would provide.
 struct ProcessTestDirs<D = TempDir> {
     dir: D,
 }
 
 impl ProcessTestDirs {
     fn new() -> ProcessTestDirs {
-        ProcessTestDirs { dir: tempfile::tempdir().expect("a temporary directory") }
+        ProcessTestDirs { dir: tempfile::tempdir().expect("temporary directory is created") }
     }
 }
 
@@ -40,19 +41,19 @@ impl<D: AsRef<Path>> ProcessTestDirs<D> {
     fn driver(&self) -> ProcessDriver {
         let (state, programs) = (self.dir.as_ref().join("state"), self.dir.as_ref().to_owned());
         ProcessDriver::new(ProcessOptions { node: "test".into(), state, programs, unconfined: false, engine: None })
-            .expect("it opens")
+            .expect("driver opens")
     }
 
-    /// A session whose agent is the `sh` script.
+    /// Returns the spec of a new session whose agent is the `sh` script.
     fn spec(&self, script: &str) -> SandboxSpec {
         let (dir, session) = (self.dir.as_ref(), SessionId::generate());
         let (uid, gid) = (user(), user());
         let run = RunDir::of(&dir.join("run"), session);
-        run.prepare(uid, gid).expect("the run directory is made");
+        run.prepare(uid, gid).expect("run directory is created");
         let [workspace, home] = ["workspace", "home"].map(|name| dir.join(name));
         for own in [&workspace, &home] {
-            fs::create_dir_all(own).expect("it is made");
-            chown(own, Some(uid), Some(gid)).expect("it is given away");
+            fs::create_dir_all(own).expect("directory is created");
+            chown(own, Some(uid), Some(gid)).expect("owner is changed");
         }
         let agent = dir.join("agent.sh");
         write_program(&agent, &format!("#!/bin/sh\n{script}\n"));
@@ -62,7 +63,7 @@ impl<D: AsRef<Path>> ProcessTestDirs<D> {
     }
 }
 
-/// Whom a sandbox of these tests runs as; its group has the same number.
+/// Returns the user id of the sandboxes in these tests. The group id is the same number.
 fn user() -> u32 {
     match rustix::process::geteuid().as_raw() {
         0 => 10_001,
@@ -71,37 +72,41 @@ fn user() -> u32 {
 }
 
 fn write_program(path: &Path, script: &str) {
-    fs::write(path, script).expect("the script is written");
-    fs::set_permissions(path, fs::Permissions::from_mode(0o755)).expect("it may be run");
+    fs::write(path, script).expect("script is written");
+    fs::set_permissions(path, fs::Permissions::from_mode(0o755)).expect("program is executable");
 }
 
-/// Asks until it is so. The patience is only reached by a test that fails.
-async fn eventually(what: &str, mut is_so: impl AsyncFnMut() -> bool) {
-    let asked = timeout(Duration::from_secs(30), async {
-        while !is_so().await {
+/// Polls until the condition holds.
+///
+/// # Panics
+/// Panics after 30 s. Only a failing test waits that long.
+async fn eventually(what: &str, mut condition: impl AsyncFnMut() -> bool) {
+    let polled = timeout(Duration::from_secs(30), async {
+        while !condition().await {
             tokio::time::sleep(Duration::from_millis(5)).await;
         }
     });
-    asked.await.unwrap_or_else(|_| panic!("{what}: it never was"));
+    polled.await.unwrap_or_else(|_| panic!("{what}: not within 30 s"));
 }
 
-/// Two drivers of one site, as before and after a server's restart, over these control groups.
+/// Returns two drivers of one directory, as before and after a server's restart, with these control
+/// groups.
 fn fixture_with(cgroups: impl Fn(Option<NodeCgroups>) -> Option<NodeCgroups>) -> DriverFixture {
     thread_local! {
-        /// Each test has a thread of its own, and its sites go with it.
-        static SITES: RefCell<Vec<ProcessTestDirs>> = const { RefCell::new(Vec::new()) };
+        /// Directories of this test. Each test has its own thread, and they are removed with it.
+        static DIRS: RefCell<Vec<ProcessTestDirs>> = const { RefCell::new(Vec::new()) };
     }
-    let site = ProcessTestDirs::new();
+    let dirs = ProcessTestDirs::new();
     let driver = || {
-        let driver = site.driver();
+        let driver = dirs.driver();
         Arc::new(ProcessDriver { cgroups: cgroups(driver.cgroups.clone()), ..driver })
     };
-    let bench = DriverFixture { sandbox: driver(), reopened: driver(), image: String::new() };
-    SITES.with_borrow_mut(|sites| sites.push(site));
-    bench
+    let fixture = DriverFixture { sandbox: driver(), reopened: driver(), image: String::new() };
+    DIRS.with_borrow_mut(|all| all.push(dirs));
+    fixture
 }
 
-/// Over whatever this user may have here.
+/// Uses the control groups that this user may use.
 async fn fixture() -> Option<DriverFixture> {
     Some(fixture_with(|found| found))
 }
@@ -110,7 +115,8 @@ mod promises {
     crate::sandbox::contract::suite!(super::fixture);
 }
 
-/// Where version 1 is mounted with the controllers, version 2 often is beside it, and freezes.
+/// Uses version 2 of control groups. Beside a version 1 that has the controllers, version 2 is
+/// often mounted too, and can pause.
 async fn fixture_with_cgroup_v2() -> Option<DriverFixture> {
     let cgroups = NodeCgroups::find_below(Path::new("/sys/fs/cgroup/unified"), "test")?;
     Some(fixture_with(|_| Some(cgroups.clone())))
@@ -120,7 +126,8 @@ mod promises_with_cgroup_v2 {
     crate::sandbox::contract::suite!(super::fixture_with_cgroup_v2);
 }
 
-/// As most ordinary users have it: freezing, counting and limiting without control groups keep the promises too.
+/// Uses no control groups, as most ordinary users. Pausing, measuring and limiting must work
+/// without them.
 async fn fixture_without_cgroups() -> Option<DriverFixture> {
     Some(fixture_with(|_| None))
 }
@@ -129,58 +136,59 @@ mod promises_without_cgroups {
     crate::sandbox::contract::suite!(super::fixture_without_cgroups);
 }
 
-/// More at once would all be ready later.
+/// More jails at a time would all be ready later.
 #[tokio::test]
-async fn a_jail_is_built_when_a_core_is_free_for_it() {
-    let (site, cores) = (ProcessTestDirs::new(), available_parallelism().expect("it is known").get());
-    let (driver, spec) = (site.driver(), site.spec("exec sleep 1000"));
-    let others = driver.builders.acquire_many(cores as u32 + 1).await.expect("so many are built at a time");
+async fn jail_is_built_when_a_permit_is_free() {
+    let (dirs, cores) = (ProcessTestDirs::new(), available_parallelism().expect("core count is known").get());
+    let (driver, spec) = (dirs.driver(), dirs.spec("exec sleep 1000"));
+    let others = driver.builders.acquire_many(cores as u32 + 1).await.expect("all build permits are free");
     let mut start = std::pin::pin!(driver.start(&spec, &|_, _| {}));
-    assert!(timeout(Duration::from_millis(100), &mut start).await.is_err(), "it waits");
-    assert_eq!(driver.presence(spec.session).await.expect("it is told"), None, "and nobody waits to be told so");
+    assert!(timeout(Duration::from_millis(100), &mut start).await.is_err(), "the start waits for a permit");
+    assert_eq!(driver.presence(spec.session).await.expect("state is reported"), None, "an inspection needs no permit");
     drop(others);
-    start.await.expect("it starts");
-    driver.remove(spec.session).await.expect("it goes again");
+    start.await.expect("start succeeds");
+    driver.remove(spec.session).await.expect("remove succeeds");
 }
 
 #[tokio::test]
-async fn no_way_out_is_open_and_every_tool_works() {
-    no_way_out(true).await;
+async fn escape_attempts_fail_and_tools_work() {
+    check_escape_attempts(true).await;
 }
 
-/// What `unconfined` allows where there are no user namespaces, of which there is no way to take them from a test alone.
+/// Tests what `unconfined` allows on a kernel without user namespaces. A test cannot remove user
+/// namespaces, so the request leaves them out.
 #[tokio::test]
-async fn no_way_out_is_open_without_a_user_namespace() {
+async fn escape_attempts_fail_without_a_user_namespace() {
     if rustix::process::geteuid().is_root() {
-        no_way_out(false).await;
+        check_escape_attempts(false).await;
     }
 }
 
-async fn no_way_out(user_namespace: bool) {
-    let host = tempfile::tempdir().expect("a directory of the host");
+async fn check_escape_attempts(user_namespace: bool) {
+    let host = tempfile::tempdir().expect("temporary directory is created");
     let socket = host.path().join("socket");
-    let _unix = UnixListener::bind(&socket).expect("a socket of the host");
+    let _unix = UnixListener::bind(&socket).expect("socket binds");
     let name = format!("greenroom-{}", SessionId::generate());
-    let abstract_address = SocketAddr::from_abstract_name(&name).expect("a name");
-    let _abstract = UnixListener::bind_addr(&abstract_address).expect("an abstract socket of the host");
-    UnixStream::connect(&socket).expect("the host itself reaches it");
-    UnixStream::connect_addr(&abstract_address).expect("the host itself reaches it");
-    let tcp = TcpListener::bind("127.0.0.1:0").expect("a service of the host");
+    let abstract_address = SocketAddr::from_abstract_name(&name).expect("name is valid");
+    let _abstract = UnixListener::bind_addr(&abstract_address).expect("socket binds");
+    UnixStream::connect(&socket).expect("the host reaches the socket");
+    UnixStream::connect_addr(&abstract_address).expect("the host reaches the socket");
+    let tcp = TcpListener::bind("127.0.0.1:0").expect("listener binds");
     let script = include_str!("escape.sh")
         .replace("@DATA@", &host.path().display().to_string())
         .replace("@SOCKET@", &socket.display().to_string())
         .replace("@ABSTRACT@", &name)
-        .replace("@PORT@", &tcp.local_addr().expect("it has a port").port().to_string())
+        .replace("@PORT@", &tcp.local_addr().expect("listener has a port").port().to_string())
         .replace("@PID@", &std::process::id().to_string())
         .replace("@UID@", &user().to_string());
-    let site = ProcessTestDirs::new();
-    let spec = site.spec(&format!("{{ {script}\n}} >/workspace/seen 2>&1"));
-    let driver = site.driver();
-    let order = jail_request::build(&spec, &driver.sandbox_dir(spec.session), None).expect("it is a sound order");
-    driver.build_jail(JailRequest { user_namespace, ..order }, &spec).await.expect("it starts");
-    driver.wait(spec.session).await.expect("its end is told");
-    driver.remove(spec.session).await.expect("nothing is left");
-    let seen = fs::read_to_string(spec.workspace.join("seen")).expect("it saw something");
+    let dirs = ProcessTestDirs::new();
+    let spec = dirs.spec(&format!("{{ {script}\n}} >/workspace/seen 2>&1"));
+    let driver = dirs.driver();
+    let request = jail_request::build(&spec, &driver.sandbox_dir(spec.session), None).expect("spec is valid");
+    driver.build_jail(JailRequest { user_namespace, ..request }, &spec).await.expect("start succeeds");
+    driver.wait(spec.session).await.expect("exit is reported");
+    driver.remove(spec.session).await.expect("remove succeeds");
+    let seen = fs::read_to_string(spec.workspace.join("seen")).expect("script wrote its output");
     let bad: Vec<&str> =
         seen.lines().filter(|line| !line.starts_with("held: ") && !line.starts_with("works: ")).collect();
     assert_eq!(bad, ["done"], "{seen}");
@@ -188,57 +196,58 @@ async fn no_way_out(user_namespace: bool) {
 }
 
 #[tokio::test]
-async fn a_volume_is_as_writable_as_it_was_said() {
-    let site = ProcessTestDirs::new();
+async fn volume_keeps_its_access_mode() {
+    let dirs = ProcessTestDirs::new();
     let mut spec =
-        site.spec("for at in /data /models/a; do cat $at/file; echo more >$at/new; done >/workspace/seen 2>&1");
+        dirs.spec("for at in /data /models/a; do cat $at/file; echo more >$at/new; done >/workspace/seen 2>&1");
     for (inside, access) in [("/data", VolumeAccess::ReadWrite), ("/models/a", VolumeAccess::ReadOnly)] {
-        let host = site.dir.path().join(inside.replace('/', "-"));
-        fs::create_dir(&host).expect("a directory");
-        fs::write(host.join("file"), inside).expect("a file");
-        fs::set_permissions(&host, fs::Permissions::from_mode(0o777)).expect("anybody may write there");
+        let host = dirs.dir.path().join(inside.replace('/', "-"));
+        fs::create_dir(&host).expect("directory is created");
+        fs::write(host.join("file"), inside).expect("file is written");
+        fs::set_permissions(&host, fs::Permissions::from_mode(0o777)).expect("directory is writable for all");
         spec.volumes.push(SandboxVolume { host, inside: inside.into(), access });
     }
-    let driver = site.driver();
-    driver.start(&spec, &|_, _| ()).await.expect("it starts");
-    driver.wait(spec.session).await.expect("its end is told");
-    let seen = fs::read_to_string(spec.workspace.join("seen")).expect("it saw something");
+    let driver = dirs.driver();
+    driver.start(&spec, &|_, _| ()).await.expect("start succeeds");
+    driver.wait(spec.session).await.expect("exit is reported");
+    let seen = fs::read_to_string(spec.workspace.join("seen")).expect("script wrote its output");
     assert!(seen.contains("/data") && seen.contains("/models/a"), "{seen}");
     assert_eq!([0, 1].map(|index| spec.volumes[index].host.join("new").exists()), [true, false], "{seen}");
-    driver.remove(spec.session).await.expect("nothing is left");
+    driver.remove(spec.session).await.expect("remove succeeds");
 }
 
-/// As where a server was killed while it had one built: what was half built is cleared away, and its keeper lets go.
+/// A server was killed during a build: the half-built directory is cleared, and its jailer releases
+/// the lock.
 #[tokio::test]
-async fn a_keeper_that_comes_to_nothing_is_waited_for_and_not_for_long() {
-    let site = ProcessTestDirs::new();
-    let (driver, spec) = (site.driver(), site.spec("exec sleep 1000"));
-    let dir = site.driver().options.state.join(spec.session.to_string());
-    fs::create_dir_all(&dir).expect("it is made");
-    let lock = fs::File::create(dir.join("lock")).expect("it is made");
-    lock.lock().expect("nobody has it");
-    let letting_go = tokio::spawn(async move {
+async fn start_waits_for_a_failed_jailer_but_not_long() {
+    let dirs = ProcessTestDirs::new();
+    let (driver, spec) = (dirs.driver(), dirs.spec("exec sleep 1000"));
+    let dir = dirs.driver().options.state.join(spec.session.to_string());
+    fs::create_dir_all(&dir).expect("directory is created");
+    let lock = fs::File::create(dir.join("lock")).expect("file is created");
+    lock.lock().expect("lock is free");
+    let holder = tokio::spawn(async move {
         tokio::time::sleep(Duration::from_millis(300)).await;
         drop(lock);
     });
-    driver.start(&spec, &|_, _| ()).await.expect("it starts");
-    letting_go.await.expect("it let go");
-    assert_eq!(driver.presence(spec.session).await.expect("it is told"), Some(SandboxPresence::Running));
-    driver.remove(spec.session).await.expect("nothing is left");
+    driver.start(&spec, &|_, _| ()).await.expect("start succeeds");
+    holder.await.expect("lock holder does not panic");
+    assert_eq!(driver.presence(spec.session).await.expect("state is reported"), Some(SandboxPresence::Running));
+    driver.remove(spec.session).await.expect("remove succeeds");
 }
 
 #[tokio::test]
-async fn what_a_jail_cannot_do_is_refused_in_words() {
-    let site = ProcessTestDirs::new();
-    let driver = site.driver();
+async fn unsupported_specs_are_rejected_with_a_reason() {
+    let dirs = ProcessTestDirs::new();
+    let driver = dirs.driver();
     let volume =
         |inside: &str| SandboxVolume { host: "/srv".into(), inside: inside.into(), access: VolumeAccess::ReadOnly };
     let check = async |change: &dyn Fn(&mut SandboxSpec), expected: &str| {
-        let mut spec = site.spec("true");
+        let mut spec = dirs.spec("true");
         change(&mut spec);
-        let told = driver.start(&spec, &|_, _| ()).await.expect_err("it is refused").to_string();
-        assert!(told.contains(expected), "{told}");
-        assert_eq!(driver.list().await.expect("they are listed"), [], "nothing was made");
+        let error = driver.start(&spec, &|_, _| ()).await.expect_err("start is rejected").to_string();
+        assert!(error.contains(expected), "{error}");
+        assert_eq!(driver.list().await.expect("list succeeds"), [], "nothing is created");
     };
     check(&|spec| spec.network = SandboxNetwork::Named("web".into()), "no network `web`").await;
     if rustix::process::geteuid().is_root() {
@@ -253,161 +262,167 @@ async fn what_a_jail_cannot_do_is_refused_in_words() {
 }
 
 #[tokio::test]
-async fn an_agent_that_cannot_be_run_is_said_so() {
-    let site = ProcessTestDirs::new();
-    let spec = site.spec("true");
-    fs::set_permissions(&spec.agent, fs::Permissions::from_mode(0o644)).expect("it may not be run");
-    let told = site.driver().start(&spec, &|_, _| ()).await.expect_err("it does not run").to_string();
-    assert!(told.contains("start `/greenroom/bin/greenroom-agent`"), "{told}");
-    site.driver().remove(spec.session).await.expect("nothing is left");
+async fn agent_that_cannot_run_is_reported() {
+    let dirs = ProcessTestDirs::new();
+    let spec = dirs.spec("true");
+    fs::set_permissions(&spec.agent, fs::Permissions::from_mode(0o644)).expect("script is not executable");
+    let error = dirs.driver().start(&spec, &|_, _| ()).await.expect_err("start fails").to_string();
+    assert!(error.contains("start `/greenroom/bin/greenroom-agent`"), "{error}");
+    dirs.driver().remove(spec.session).await.expect("remove succeeds");
 }
 
 #[tokio::test]
-async fn an_agent_that_is_killed_for_memory_is_told_so() {
-    let site = ProcessTestDirs::new();
-    let driver = site.driver();
+async fn out_of_memory_kill_is_reported_in_the_exit() {
+    let dirs = ProcessTestDirs::new();
+    let driver = dirs.driver();
     let limited = driver.cgroups.as_ref().is_some_and(NodeCgroups::limits_memory);
-    let mut spec = site.spec("exec tail /dev/zero");
+    let mut spec = dirs.spec("exec tail /dev/zero");
     spec.limits.memory_bytes = 64 << 20;
-    driver.start(&spec, &|_, _| ()).await.expect("it starts");
-    let exit = driver.wait(spec.session).await.expect("its end is told");
-    assert_eq!(site.driver().wait(spec.session).await.expect("its end is told"), exit, "also to who comes later");
-    // Without control groups a process is refused the memory, and ends itself.
+    driver.start(&spec, &|_, _| ()).await.expect("start succeeds");
+    let exit = driver.wait(spec.session).await.expect("exit is reported");
+    assert_eq!(
+        dirs.driver().wait(spec.session).await.expect("exit is reported"),
+        exit,
+        "a later call returns the same exit"
+    );
+    // Without control groups, an allocation of the process fails, and the process exits by itself.
     assert_eq!((exit.out_of_memory, exit.code == Some(137)), (limited, limited), "{exit:?}");
     assert_ne!(exit.code, Some(0));
-    driver.remove(spec.session).await.expect("nothing is left");
+    driver.remove(spec.session).await.expect("remove succeeds");
 }
 
-/// What a sandbox costs beside its agent, a machine with a thousand of them pays a thousand times.
+/// Cost of a sandbox beside its agent. A machine with a thousand sandboxes pays it a thousand
+/// times.
 #[tokio::test]
-async fn it_is_kept_by_two_small_processes() {
-    let site = ProcessTestDirs::new();
-    let (driver, spec) = (site.driver(), site.spec("exec sleep 600"));
-    driver.start(&spec, &|_, _| ()).await.expect("it starts");
-    let of = |pid: &str, file: &str| fs::read_to_string(format!("/proc/{pid}/{file}")).unwrap_or_default();
+async fn sandbox_has_two_small_processes_beside_its_agent() {
+    let dirs = ProcessTestDirs::new();
+    let (driver, spec) = (dirs.driver(), dirs.spec("exec sleep 600"));
+    driver.start(&spec, &|_, _| ()).await.expect("start succeeds");
+    let read_proc = |pid: &str, file: &str| fs::read_to_string(format!("/proc/{pid}/{file}")).unwrap_or_default();
     let command = format!("{JAILER_NAME}\0{}\0", spec.session);
-    let all = fs::read_dir("/proc").expect("it is mounted").flatten().map(|entry| entry.file_name());
-    let keepers: Vec<String> =
-        all.filter_map(|pid| pid.into_string().ok()).filter(|pid| of(pid, "cmdline") == command).collect();
-    assert_eq!(keepers.len(), 2, "the keeper, and the first process inside");
-    for pid in keepers {
-        let status = of(&pid, "status");
+    let all = fs::read_dir("/proc").expect("`/proc` is mounted").flatten().map(|entry| entry.file_name());
+    let jailers: Vec<String> =
+        all.filter_map(|pid| pid.into_string().ok()).filter(|pid| read_proc(pid, "cmdline") == command).collect();
+    assert_eq!(jailers.len(), 2, "the jailer and the first process inside");
+    for pid in jailers {
+        let status = read_proc(&pid, "status");
         let mapped_kib = status.lines().find_map(|line| line.strip_prefix("VmSize:")?.trim().strip_suffix(" kB"));
-        let mapped_kib: u64 = mapped_kib.and_then(|size| size.parse().ok()).expect("it says its size");
+        let mapped_kib: u64 = mapped_kib.and_then(|size| size.parse().ok()).expect("status names the size");
         assert!(mapped_kib < 8 << 10, "{status}");
     }
-    driver.remove(spec.session).await.expect("nothing is left");
+    driver.remove(spec.session).await.expect("remove succeeds");
 }
 
-/// Not a test but a server that is killed: starts what it is told to, and waits for the end.
+/// Not a test but a server to be killed. Starts a sandbox and then blocks.
 #[tokio::test]
 async fn server() {
     let Some(dir) = std::env::var_os(AS_SERVER) else { return };
-    let site = ProcessTestDirs { dir: PathBuf::from(dir) };
-    let spec = site.spec("echo alive; n=0; while :; do n=$((n+1)); echo $n >/workspace/tick; sleep 0.02; done");
-    site.driver().start(&spec, &|_, _| ()).await.expect("it starts");
-    fs::write(site.dir.join("started"), spec.session.to_string()).expect("it is told");
+    let dirs = ProcessTestDirs { dir: PathBuf::from(dir) };
+    let spec = dirs.spec("echo alive; n=0; while :; do n=$((n+1)); echo $n >/workspace/tick; sleep 0.02; done");
+    dirs.driver().start(&spec, &|_, _| ()).await.expect("start succeeds");
+    fs::write(dirs.dir.join("started"), spec.session.to_string()).expect("file is written");
     std::future::pending::<()>().await;
 }
 
 #[tokio::test]
-async fn it_outlives_a_killed_server_and_not_its_keeper() {
-    let temp = ProcessTestDirs::new();
-    let program = std::env::current_exe().expect("this program has a path");
+async fn sandbox_outlives_its_server_but_not_its_jailer() {
+    let dirs = ProcessTestDirs::new();
+    let program = std::env::current_exe().expect("path of the test binary is readable");
     let mut server = std::process::Command::new(program)
         .args(["--exact", "sandbox::process::tests::server"])
-        .env(AS_SERVER, temp.dir.path())
+        .env(AS_SERVER, dirs.dir.path())
         .stdout(Stdio::null())
         .stderr(Stdio::null())
         .spawn()
-        .expect("a server starts");
-    let told = temp.dir.path().join("started");
-    eventually("the server has started it", async || told.exists()).await;
-    server.kill().expect("it is killed");
-    server.wait().expect("it is dead");
-    let session = fs::read_to_string(told).expect("it was told").parse().expect("a session");
-    let driver = temp.driver();
+        .expect("server process starts");
+    let started_file = dirs.dir.path().join("started");
+    eventually("the server has started the sandbox", async || started_file.exists()).await;
+    server.kill().expect("server is killed");
+    server.wait().expect("server has exited");
+    let session =
+        fs::read_to_string(started_file).expect("session id is readable").parse().expect("session id is valid");
+    let driver = dirs.driver();
     assert_eq!(
-        driver.list().await.expect("they are listed"),
+        driver.list().await.expect("list succeeds"),
         [FoundSandbox { session, driver: NAME, presence: SandboxPresence::Running }]
     );
-    let tick = || fs::read_to_string(temp.dir.path().join("workspace/tick")).unwrap_or_default();
+    let tick = || fs::read_to_string(dirs.dir.path().join("workspace/tick")).unwrap_or_default();
     let before = tick();
-    eventually("it goes on", async || tick() != before).await;
-    driver.pause(session).await.expect("it freezes");
-    driver.unpause(session).await.expect("it thaws");
-    assert!(driver.logs(session, 100).await.expect("there are logs").contains("alive"));
+    eventually("the script continues", async || tick() != before).await;
+    driver.pause(session).await.expect("pause succeeds");
+    driver.unpause(session).await.expect("unpause succeeds");
+    assert!(driver.logs(session, 100).await.expect("log is readable").contains("alive"));
 
-    let running = driver.sandbox_dir(session).running().expect("it is read").expect("it runs");
+    let running = driver.sandbox_dir(session).running().expect("state is readable").expect("sandbox runs");
     let (_, killed) = tokio::join!(driver.wait(session), async { running.jailer.signal(Signal::KILL) });
-    killed.expect("the keeper is killed");
-    eventually("its sandbox has gone with it", async || !running.init.is_alive().expect("it is read")).await;
-    assert_eq!(driver.wait(session).await.expect("it is over").code, None);
-    driver.remove(session).await.expect("nothing is left");
-    assert_eq!(driver.list().await.expect("they are listed"), []);
+    killed.expect("jailer is killed");
+    eventually("the sandbox ends with its jailer", async || !running.init.is_alive().expect("state is readable")).await;
+    assert_eq!(driver.wait(session).await.expect("exit is reported").code, None);
+    driver.remove(session).await.expect("remove succeeds");
+    assert_eq!(driver.list().await.expect("list succeeds"), []);
 }
 
-/// By signals, which is the way that could lose the race against new processes.
+/// Pauses by signals. That could lose the race against new processes.
 #[tokio::test]
-async fn a_fork_storm_stands_still() {
-    let site = ProcessTestDirs::new();
-    let driver = ProcessDriver { cgroups: None, ..site.driver() };
-    let spec = site.spec(
+async fn fork_storm_can_be_paused() {
+    let dirs = ProcessTestDirs::new();
+    let driver = ProcessDriver { cgroups: None, ..dirs.driver() };
+    let spec = dirs.spec(
         "drop() { (echo x >>/workspace/storm) & }\nstorm() { while :; do drop; drop; drop; drop; wait; done; }\n\
          storm & storm & storm & storm",
     );
-    driver.start(&spec, &|_, _| ()).await.expect("it starts");
+    driver.start(&spec, &|_, _| ()).await.expect("start succeeds");
     let storm = || fs::metadata(spec.workspace.join("storm")).map_or(0, |file| file.len());
     for _ in 0..5 {
         let before = storm();
-        eventually("it rages", async || storm() > before).await;
-        driver.pause(spec.session).await.expect("it freezes");
-        let frozen = storm();
+        eventually("the script forks", async || storm() > before).await;
+        driver.pause(spec.session).await.expect("pause succeeds");
+        let while_paused = storm();
         tokio::time::sleep(Duration::from_millis(100)).await;
-        assert_eq!(storm(), frozen);
-        driver.unpause(spec.session).await.expect("it thaws");
+        assert_eq!(storm(), while_paused);
+        driver.unpause(spec.session).await.expect("unpause succeeds");
     }
-    driver.remove(spec.session).await.expect("nothing is left");
+    driver.remove(spec.session).await.expect("remove succeeds");
 }
 
-/// A process that was stopped by its own shell is not woken by a thaw.
+/// An unpause does not continue a process that its own shell had stopped.
 #[tokio::test]
-async fn what_stood_still_before_stays_so() {
-    let site = ProcessTestDirs::new();
-    let driver = ProcessDriver { cgroups: None, ..site.driver() };
-    let spec = site.spec(
+async fn unpause_leaves_already_stopped_processes_stopped() {
+    let dirs = ProcessTestDirs::new();
+    let driver = ProcessDriver { cgroups: None, ..dirs.driver() };
+    let spec = dirs.spec(
         "sh -c 'kill -STOP $$; : >/workspace/woken' & while :; do cat /proc/$!/stat >/workspace/.job; \
          mv /workspace/.job /workspace/job; : >/workspace/tick; done",
     );
-    driver.start(&spec, &|_, _| ()).await.expect("it starts");
+    driver.start(&spec, &|_, _| ()).await.expect("start succeeds");
     let job = || fs::read_to_string(spec.workspace.join("job")).unwrap_or_default();
     eventually("the job has stopped itself", async || job().contains(") T ")).await;
-    driver.pause(spec.session).await.expect("it freezes");
-    driver.unpause(spec.session).await.expect("it thaws");
-    fs::remove_file(spec.workspace.join("tick")).expect("it was there");
-    eventually("the rest goes on", async || spec.workspace.join("tick").exists()).await;
+    driver.pause(spec.session).await.expect("pause succeeds");
+    driver.unpause(spec.session).await.expect("unpause succeeds");
+    fs::remove_file(spec.workspace.join("tick")).expect("file exists");
+    eventually("the other processes continue", async || spec.workspace.join("tick").exists()).await;
     assert!(job().contains(") T ") && !spec.workspace.join("woken").exists(), "{}", job());
-    driver.remove(spec.session).await.expect("nothing is left");
+    driver.remove(spec.session).await.expect("remove succeeds");
 }
 
 #[tokio::test]
-async fn what_is_frozen_when_its_keeper_is_killed_is_in_nobodys_way() {
-    let site = ProcessTestDirs::new();
-    for cgroups in [site.driver().cgroups, None] {
-        let driver = ProcessDriver { cgroups, ..site.driver() };
-        let spec = site.spec("while :; do sleep 0.02; done");
-        driver.start(&spec, &|_, _| ()).await.expect("it starts");
-        driver.pause(spec.session).await.expect("it freezes");
-        let first = driver.sandbox_dir(spec.session).running().expect("it is read").expect("it runs");
-        first.jailer.signal(Signal::KILL).expect("the keeper is killed");
-        driver.wait(spec.session).await.expect("its end is told");
-        driver.start(&spec, &|_, _| ()).await.expect("another takes its place");
-        assert!(!first.init.is_alive().expect("it is read"), "there is one sandbox");
-        driver.pause(spec.session).await.expect("it freezes");
-        let second = driver.sandbox_dir(spec.session).running().expect("it is read").expect("it runs");
-        second.jailer.signal(Signal::KILL).expect("the keeper is killed");
-        driver.wait(spec.session).await.expect("its end is told");
-        driver.remove(spec.session).await.expect("nothing is left");
-        eventually("the second has gone", async || !second.init.is_alive().expect("it is read")).await;
+async fn paused_sandbox_of_a_killed_jailer_does_not_block_the_next() {
+    let dirs = ProcessTestDirs::new();
+    for cgroups in [dirs.driver().cgroups, None] {
+        let driver = ProcessDriver { cgroups, ..dirs.driver() };
+        let spec = dirs.spec("while :; do sleep 0.02; done");
+        driver.start(&spec, &|_, _| ()).await.expect("start succeeds");
+        driver.pause(spec.session).await.expect("pause succeeds");
+        let first = driver.sandbox_dir(spec.session).running().expect("state is readable").expect("sandbox runs");
+        first.jailer.signal(Signal::KILL).expect("jailer is killed");
+        driver.wait(spec.session).await.expect("exit is reported");
+        driver.start(&spec, &|_, _| ()).await.expect("start succeeds after the jailer's death");
+        assert!(!first.init.is_alive().expect("state is readable"), "only one sandbox runs");
+        driver.pause(spec.session).await.expect("pause succeeds");
+        let second = driver.sandbox_dir(spec.session).running().expect("state is readable").expect("sandbox runs");
+        second.jailer.signal(Signal::KILL).expect("jailer is killed");
+        driver.wait(spec.session).await.expect("exit is reported");
+        driver.remove(spec.session).await.expect("remove succeeds");
+        eventually("the second sandbox ends", async || !second.init.is_alive().expect("state is readable")).await;
     }
 }

@@ -5,12 +5,12 @@ use proptest::prelude::*;
 use super::*;
 use crate::sandbox::{RunDir, SandboxLimits, SandboxVolume};
 
-fn wall() -> ContainerPolicy {
+fn policy() -> ContainerPolicy {
     ContainerPolicy { node: "node-1".into(), runtime: None, readonly_root: true }
 }
 
 fn spec() -> SandboxSpec {
-    let session: SessionId = "01J00000000000000000000000".parse().expect("it is an id");
+    let session: SessionId = "01J00000000000000000000000".parse().expect("id is valid");
     SandboxSpec {
         session,
         image: "debian:bookworm".into(),
@@ -31,17 +31,17 @@ fn spec() -> SandboxSpec {
 }
 
 fn json(spec: &SandboxSpec) -> Value {
-    sorted(serde_json::to_value(create_body(&wall(), spec).expect("it is described")).expect("it serializes"))
+    sorted(serde_json::to_value(create_body(&policy(), spec).expect("spec is valid")).expect("body serializes"))
 }
 
 #[test]
-fn the_whole_body() {
+fn body_matches_golden() {
     assert_eq!(format!("{:#}", json(&spec())), GOLDEN);
 }
 
 proptest! {
     #[test]
-    fn an_image_changes_the_image_and_nothing_else(image in any::<String>()) {
+    fn image_changes_only_the_image_field(image in any::<String>()) {
         let mut plain = json(&spec());
         plain["Image"] = image.clone().into();
         prop_assert_eq!(json(&SandboxSpec { image, ..spec() }), plain);
@@ -49,23 +49,23 @@ proptest! {
 }
 
 #[test]
-fn no_wall_is_no_sandbox() {
+fn spec_without_isolation_is_rejected() {
     for network in ["host", "container:other", "ns:/proc/1/ns/net", ""] {
         let spec = SandboxSpec { network: SandboxNetwork::Named(network.into()), ..spec() };
-        assert!(create_body(&wall(), &spec).is_err(), "{network}");
+        assert!(create_body(&policy(), &spec).is_err(), "{network}");
     }
-    assert!(create_body(&wall(), &SandboxSpec { uid: 0, ..spec() }).is_err());
+    assert!(create_body(&policy(), &SandboxSpec { uid: 0, ..spec() }).is_err());
     let named = SandboxSpec { network: SandboxNetwork::Named("fenced".into()), ..spec() };
     assert_eq!(json(&named)["HostConfig"]["NetworkMode"], "fenced");
 }
 
 #[test]
-fn another_wall_has_another_fingerprint() {
+fn fingerprint_covers_all_but_the_image() {
     let label = |spec: &SandboxSpec| json(spec)["Labels"][FINGERPRINT_LABEL].clone();
     assert_eq!(
         label(&spec()),
         label(&SandboxSpec { image: "other".into(), ..spec() }),
-        "the image is compared by itself"
+        "the image is compared separately"
     );
     assert_ne!(label(&spec()), label(&SandboxSpec { agent: PathBuf::from("/data/bin/newer"), ..spec() }));
     assert_ne!(label(&spec()), label(&SandboxSpec { volumes: Vec::new(), ..spec() }));

@@ -1,4 +1,4 @@
-//! Engines that are away, forbid, stall or hang up.
+//! Engines that are unreachable, deny access, stall or hang up.
 
 use std::{io, path::PathBuf, time::Duration};
 
@@ -19,27 +19,27 @@ fn at(socket: &std::path::Path) -> DockerOptions {
 }
 
 #[tokio::test]
-async fn an_engine_that_is_away_is_named() {
-    let dir = tempfile::tempdir().expect("a directory");
+async fn unreachable_engine_is_named() {
+    let dir = tempfile::tempdir().expect("temporary directory is created");
     let socket = dir.path().join("none.sock");
     for _ in 0..2 {
         match DockerDriver::connect(at(&socket)).await.map(drop) {
             Err(SandboxError::NoEngine { address, .. }) => assert!(address.contains("none.sock")),
-            told => panic!("{told:?}"),
+            result => panic!("{result:?}"),
         }
-        // And the second time, a socket that nobody listens on any more.
+        // The second attempt finds a socket without a listener.
         drop(UnixListener::bind(&socket));
     }
     let elsewhere = DockerOptions { host: Some("ssh://elsewhere".into()), ..options() };
     assert!(matches!(DockerDriver::connect(elsewhere).await.map(drop), Err(SandboxError::NoEngine { .. })));
 }
 
-/// Its sessions would fail one by one, each with other words.
+/// Sessions on Podman would fail one by one, each with another error.
 #[tokio::test]
-async fn podman_is_told_apart() {
-    let dir = tempfile::tempdir().expect("a directory");
+async fn podman_is_rejected() {
+    let dir = tempfile::tempdir().expect("temporary directory is created");
     let socket = dir.path().join("podman.sock");
-    let listener = UnixListener::bind(&socket).expect("it binds");
+    let listener = UnixListener::bind(&socket).expect("socket binds");
     tokio::spawn(async move {
         let version = r#"{"Components":[{"Name":"Podman Engine","Version":"4.3.1"}],"ApiVersion":"1.41"}"#;
         while let Ok((mut stream, _)) = listener.accept().await {
@@ -49,46 +49,46 @@ async fn podman_is_told_apart() {
             let _ = stream.write_all((head + version).as_bytes()).await;
         }
     });
-    let told = DockerDriver::connect(at(&socket)).await.map(drop).expect_err("it is not Docker");
-    assert!(matches!(told, SandboxError::NoEngine { .. }), "so another driver is taken where that may be");
-    assert!(told.to_string().contains("Podman") && told.to_string().contains("--sandbox process"), "{told}");
+    let result = DockerDriver::connect(at(&socket)).await.map(drop).expect_err("engine is rejected");
+    assert!(matches!(result, SandboxError::NoEngine { .. }), "the server may fall back to another driver");
+    assert!(result.to_string().contains("Podman") && result.to_string().contains("--sandbox process"), "{result}");
 }
 
 #[test]
-fn a_forbidden_socket_comes_with_the_way_out() {
+fn forbidden_socket_error_names_the_way_out() {
     let denied = io::Error::from(io::ErrorKind::PermissionDenied);
-    let told = SandboxError::from(engine_error("unix:///var/run/docker.sock", PING, denied.into())).to_string();
-    assert!(told.contains("`/var/run/docker.sock`") && told.contains("usermod -aG docker"), "{told}");
+    let result = SandboxError::from(engine_error("unix:///var/run/docker.sock", PING, denied.into())).to_string();
+    assert!(result.contains("`/var/run/docker.sock`") && result.contains("usermod -aG docker"), "{result}");
 }
 
-/// The clock is paused, so the deadline comes as soon as nothing else can.
+/// The clock is paused, so the deadline comes as soon as no other task can run.
 #[tokio::test(start_paused = true)]
-async fn an_engine_that_never_answers_meets_the_deadline() {
-    let dir = tempfile::tempdir().expect("a directory");
+async fn silent_engine_meets_the_deadline() {
+    let dir = tempfile::tempdir().expect("temporary directory is created");
     let socket = dir.path().join("mute.sock");
-    let _mute = UnixListener::bind(&socket).expect("it binds");
-    let told = DockerDriver::connect(at(&socket)).await.map(drop);
-    assert!(matches!(told, Err(SandboxError::Deadline { seconds: 5, .. })), "{told:?}");
+    let _mute = UnixListener::bind(&socket).expect("socket binds");
+    let result = DockerDriver::connect(at(&socket)).await.map(drop);
+    assert!(matches!(result, Err(SandboxError::Deadline { seconds: 5, .. })), "{result:?}");
 }
 
-/// The engine of this machine behind a socket that can be cut.
+/// Proxy before this machine's engine. Its connections can be cut or stalled.
 struct EngineProxy {
     _dir: TempDir,
     socket: PathBuf,
     relay: JoinHandle<()>,
-    /// Takes connections, of which nobody hears.
+    /// Accepts connections in its backlog and never answers.
     stalled_listener: Option<UnixListener>,
 }
 
 impl EngineProxy {
     fn start() -> EngineProxy {
-        let dir = tempfile::tempdir().expect("a directory");
+        let dir = tempfile::tempdir().expect("temporary directory is created");
         let socket = dir.path().join("engine.sock");
-        let listener = UnixListener::bind(&socket).expect("it binds");
+        let listener = UnixListener::bind(&socket).expect("socket binds");
         EngineProxy { _dir: dir, socket, relay: tokio::spawn(relay(listener)), stalled_listener: None }
     }
 
-    /// Cleans up past the wire.
+    /// Returns a fixture that uses the proxy. Its cleanup reaches the engine directly.
     async fn fixture(&self) -> DriverFixture {
         DriverFixture {
             sandbox: driver(at(&self.socket)).await,
@@ -97,11 +97,12 @@ impl EngineProxy {
         }
     }
 
-    /// All its connections end, and none is taken any more.
+    /// Ends all connections and accepts no new ones.
     fn disconnect(&self) {
         self.relay.abort();
     }
 
+    /// Ends all connections and leaves new ones unanswered.
     fn stall(&mut self) {
         self.disconnect();
         self.stalled_listener = Some(self.bind());
@@ -113,14 +114,14 @@ impl EngineProxy {
     }
 
     fn bind(&self) -> UnixListener {
-        fs::remove_file(&self.socket).expect("it was there");
-        UnixListener::bind(&self.socket).expect("it binds")
+        fs::remove_file(&self.socket).expect("file exists");
+        UnixListener::bind(&self.socket).expect("socket binds")
     }
 }
 
 async fn relay(listener: UnixListener) {
     let host = std::env::var("DOCKER_HOST").unwrap_or_else(|_| "unix:///var/run/docker.sock".into());
-    let engine = host.strip_prefix("unix://").expect("the tests' engine has a socket").to_owned();
+    let engine = host.strip_prefix("unix://").expect("engine's address is a Unix socket").to_owned();
     let mut connections = tokio::task::JoinSet::new();
     while let Ok((mut near, _)) = listener.accept().await {
         let engine = engine.clone();
@@ -131,58 +132,58 @@ async fn relay(listener: UnixListener) {
     }
 }
 
-/// As when the engine dies and comes back, and the container died meanwhile.
+/// The engine dies and comes back, and the container dies meanwhile.
 #[tokio::test]
-async fn an_end_is_noticed_though_the_engine_hung_up() {
-    if !is_wanted() {
+async fn exit_is_reported_although_the_engine_hung_up() {
+    if !engine_is_enabled() {
         return;
     }
-    let mut wire = EngineProxy::start();
-    let bench = wire.fixture().await;
-    bench
-        .with_sandbox("sleep 1000", async |room| {
-            room.start().await;
-            let mut exit = Box::pin(room.exit());
+    let mut proxy = EngineProxy::start();
+    let fixture = proxy.fixture().await;
+    fixture
+        .with_sandbox("sleep 1000", async |sandbox| {
+            sandbox.start().await;
+            let mut exit = Box::pin(sandbox.exit());
             let early = tokio::time::timeout(Duration::from_millis(300), &mut exit).await;
-            assert!(early.is_err(), "it runs still: {early:?}");
-            wire.disconnect();
+            assert!(early.is_err(), "the container still runs: {early:?}");
+            proxy.disconnect();
             tokio::task::yield_now().await;
-            assert!(matches!(bench.check().await, Err(SandboxError::NoEngine { .. })));
-            docker(&["kill", &name(&room.spec)]);
-            wire.reconnect();
+            assert!(matches!(fixture.check().await, Err(SandboxError::NoEngine { .. })));
+            docker(&["kill", &name(&sandbox.spec)]);
+            proxy.reconnect();
             assert_eq!(exit.await.code, Some(137));
         })
         .await;
 }
 
 #[tokio::test]
-async fn a_stalled_engine_costs_a_deadline_and_makes_no_second_container() {
-    if !is_wanted() {
+async fn stalled_engine_meets_deadlines_and_creates_no_second_container() {
+    if !engine_is_enabled() {
         return;
     }
-    let mut wire = EngineProxy::start();
-    let bench = wire.fixture().await;
-    bench
-        .with_sandbox("echo run >>/workspace/runs; : >/workspace/up; sleep 1000", async |room| {
-            room.start().await;
-            room.wait_for_file("up").await;
-            wire.stall();
-            // From here to `resume` nothing can come but deadlines, so they come at once.
+    let mut proxy = EngineProxy::start();
+    let fixture = proxy.fixture().await;
+    fixture
+        .with_sandbox("echo run >>/workspace/runs; : >/workspace/up; sleep 1000", async |sandbox| {
+            sandbox.start().await;
+            sandbox.wait_for_file("up").await;
+            proxy.stall();
+            // Until `resume`, no task but the deadlines can run, so they come at once.
             tokio::time::pause();
-            for told in [
-                bench.pause(room.spec.session).await,
-                bench.start(&room.spec, &|_, _| ()).await,
-                bench.check().await,
-                bench.list().await.map(drop),
-                bench.logs(room.spec.session, 100).await.map(drop),
-                bench.stats(room.spec.session).await.map(drop),
+            for result in [
+                fixture.pause(sandbox.spec.session).await,
+                fixture.start(&sandbox.spec, &|_, _| ()).await,
+                fixture.check().await,
+                fixture.list().await.map(drop),
+                fixture.logs(sandbox.spec.session, 100).await.map(drop),
+                fixture.stats(sandbox.spec.session).await.map(drop),
             ] {
-                assert!(matches!(told, Err(SandboxError::Deadline { .. })), "{told:?}");
+                assert!(matches!(result, Err(SandboxError::Deadline { .. })), "{result:?}");
             }
             tokio::time::resume();
-            wire.reconnect();
-            room.start().await;
-            assert_eq!(room.read("runs"), "run\n");
+            proxy.reconnect();
+            sandbox.start().await;
+            assert_eq!(sandbox.read("runs"), "run\n");
         })
         .await;
 }

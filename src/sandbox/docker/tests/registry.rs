@@ -1,4 +1,4 @@
-//! A registry of one image with one layer of 8 MB, for one pull.
+//! Registry with one image of one 8 MB layer, for one pull.
 
 use std::{
     collections::HashMap,
@@ -18,6 +18,7 @@ const MANIFEST: &str = "application/vnd.docker.distribution.manifest.v2+json";
 const CONFIG: &str = "application/vnd.docker.container.image.v1+json";
 const LAYER: &str = "application/vnd.docker.image.rootfs.diff.tar";
 
+/// Registry on a port of this machine, until it is dropped.
 pub(super) struct FakeRegistry {
     port: u16,
     server: JoinHandle<()>,
@@ -35,12 +36,12 @@ impl Drop for FakeRegistry {
     }
 }
 
-/// Content type and content, by the last part of the path.
+/// Content type and content of each page, by the last part of its path.
 type RegistryPages = HashMap<String, (&'static str, Vec<u8>)>;
 
 pub(super) async fn serve() -> FakeRegistry {
-    let listener = TcpListener::bind("127.0.0.1:0").await.expect("it binds");
-    let port = listener.local_addr().expect("it has a port").port();
+    let listener = TcpListener::bind("127.0.0.1:0").await.expect("socket binds");
+    let port = listener.local_addr().expect("listener has a port").port();
     let pages = Arc::new(pages(port));
     let server = tokio::spawn(async move {
         while let Ok((client, _)) = listener.accept().await {
@@ -51,7 +52,7 @@ pub(super) async fn serve() -> FakeRegistry {
 }
 
 fn pages(port: u16) -> RegistryPages {
-    // The engine knows layers by their content, so each run needs one that it has not seen.
+    // The engine recognises layers by their content, so each run needs a new one.
     let layer = tar(&format!("{port} {:?}\n", std::time::SystemTime::now()).into_bytes());
     let rootfs = json!({"type": "layers", "diff_ids": [digest(&layer)]});
     let config =
@@ -69,12 +70,12 @@ fn pages(port: u16) -> RegistryPages {
     ])
 }
 
-/// An archive of one file of 8 MB, which begins with `words`.
-fn tar(words: &[u8]) -> Vec<u8> {
-    let dir = tempfile::tempdir().expect("a directory");
-    let mut content = words.to_vec();
+/// Returns an archive of one 8 MB file that begins with `head`.
+fn tar(head: &[u8]) -> Vec<u8> {
+    let dir = tempfile::tempdir().expect("temporary directory is created");
+    let mut content = head.to_vec();
     content.resize(8_000_000, b'.');
-    std::fs::write(dir.path().join("file"), content).expect("it is written");
+    std::fs::write(dir.path().join("file"), content).expect("file is written");
     let tar = Command::new("tar").arg("-C").arg(dir.path()).args(["-c", "file"]).output().expect("`tar` is installed");
     tar.stdout
 }
@@ -82,22 +83,22 @@ fn tar(words: &[u8]) -> Vec<u8> {
 fn digest(content: &[u8]) -> String {
     let mut sum = Command::new("sha256sum");
     let mut sum = sum.stdin(Stdio::piped()).stdout(Stdio::piped()).spawn().expect("`sha256sum` is installed");
-    sum.stdin.take().expect("it is a pipe").write_all(content).expect("it reads");
-    let output = sum.wait_with_output().expect("it ends");
+    sum.stdin.take().expect("stdin is a pipe").write_all(content).expect("child reads its stdin");
+    let output = sum.wait_with_output().expect("process ends");
     format!("sha256:{}", String::from_utf8_lossy(&output.stdout[..64]))
 }
 
 async fn answer(client: TcpStream, pages: Arc<RegistryPages>) -> std::io::Result<()> {
     let mut client = BufReader::new(client);
-    let mut asked = String::new();
-    // The engine tries TLS first, and this is what it gets for it: the end of the connection.
-    client.read_line(&mut asked).await?;
+    let mut request_line = String::new();
+    // The engine tries TLS first. That attempt ends with the connection.
+    client.read_line(&mut request_line).await?;
     let mut header = String::from("-");
     while !header.trim().is_empty() {
         header.clear();
         client.read_line(&mut header).await?;
     }
-    let path = asked.split_whitespace().nth(1).unwrap_or_default();
+    let path = request_line.split_whitespace().nth(1).unwrap_or_default();
     let page = pages.get(path.rsplit('/').next().unwrap_or_default());
     let (status, kind, content) = match page {
         Some((kind, content)) => ("200 OK", *kind, content.as_slice()),
@@ -111,7 +112,7 @@ async fn answer(client: TcpStream, pages: Arc<RegistryPages>) -> std::io::Result
         digest(content),
     );
     client.write_all(head.as_bytes()).await?;
-    if !asked.starts_with("HEAD") {
+    if !request_line.starts_with("HEAD") {
         client.write_all(content).await?;
     }
     client.shutdown().await

@@ -1,5 +1,6 @@
-//! An engine that stalls, and when it wakes does what it was asked for long ago. Not the one of this machine: that would have
-//! to be stopped.
+//! Engine that stalls, and executes old calls when it recovers.
+//!
+//! A fake engine: this machine's engine would have to be stopped for that.
 
 use std::{
     sync::{Arc, Mutex},
@@ -17,7 +18,7 @@ use tokio::{
 use super::{super::engine::FOLLOW_SECONDS, *};
 use crate::{sandbox::SandboxDriver, store::SessionId};
 
-/// An engine with one container, whatever it is called.
+/// Fake engine with one container, which answers to every name.
 struct SlowEngine {
     dir: TempDir,
     container: Arc<Mutex<FakeContainer>>,
@@ -25,29 +26,29 @@ struct SlowEngine {
     server: JoinHandle<()>,
 }
 
-/// A status and a body.
+/// Status line and body.
 type EngineAnswer = (&'static str, &'static str);
 
 #[derive(Default)]
 struct FakeContainer {
     paused: bool,
-    /// An order of that name is carried out, and its answer gets lost.
+    /// Name of the call that is executed without an answer.
     unanswered_call: Option<&'static str>,
-    /// What a look at it is answered with in place of how it stands.
+    /// Answer to an inspection, in place of the container's state.
     inspect_answer: Option<EngineAnswer>,
-    /// What was done to it, in order.
-    done: Vec<&'static str>,
+    /// Executed calls, in order.
+    executed: Vec<&'static str>,
 }
 
 impl SlowEngine {
     fn start() -> SlowEngine {
-        let dir = tempfile::tempdir().expect("a directory");
-        let listener = UnixListener::bind(dir.path().join("engine.sock")).expect("it binds");
+        let dir = tempfile::tempdir().expect("temporary directory is created");
+        let listener = UnixListener::bind(dir.path().join("engine.sock")).expect("socket binds");
         let (stalls, container) = (watch::Sender::new(false), Arc::<Mutex<FakeContainer>>::default());
-        let (told, served) = (stalls.clone(), container.clone());
+        let (stalls_of_server, served) = (stalls.clone(), container.clone());
         let server = tokio::spawn(async move {
             while let Ok((client, _)) = listener.accept().await {
-                tokio::spawn(serve(client, told.subscribe(), served.clone()));
+                tokio::spawn(serve(client, stalls_of_server.subscribe(), served.clone()));
             }
         });
         SlowEngine { dir, container, stalls, server }
@@ -59,23 +60,23 @@ impl SlowEngine {
     }
 
     fn is_paused(&self) -> bool {
-        self.container.lock().expect("nobody panicked").paused
+        self.container.lock().expect("lock is never poisoned: no holder panics").paused
     }
 
-    fn drop_answer_to(&self, order: Option<&'static str>) {
-        self.container.lock().expect("nobody panicked").unanswered_call = order;
+    fn drop_answer_to(&self, call: Option<&'static str>) {
+        self.container.lock().expect("lock is never poisoned: no holder panics").unanswered_call = call;
     }
 
     fn set_inspect_answer(&self, answer: Option<EngineAnswer>) {
-        self.container.lock().expect("nobody panicked").inspect_answer = answer;
+        self.container.lock().expect("lock is never poisoned: no holder panics").inspect_answer = answer;
     }
 
-    fn done(&self) -> Vec<&'static str> {
-        self.container.lock().expect("nobody panicked").done.clone()
+    fn executed(&self) -> Vec<&'static str> {
+        self.container.lock().expect("lock is never poisoned: no holder panics").executed.clone()
     }
 
-    async fn until(&self, what: &str, is_so: impl Fn(&[&str]) -> bool) {
-        contract::eventually(what, async || is_so(&self.done())).await;
+    async fn until(&self, what: &str, condition: impl Fn(&[&str]) -> bool) {
+        contract::eventually(what, async || condition(&self.executed())).await;
     }
 }
 
@@ -85,7 +86,7 @@ impl Drop for SlowEngine {
     }
 }
 
-/// What it has read it does, whether or not somebody waits for it still.
+/// Executes each call that was read, even if the client has gone.
 async fn serve(client: UnixStream, mut stalls: watch::Receiver<bool>, container: Arc<Mutex<FakeContainer>>) {
     let mut client = BufReader::new(client);
     loop {
@@ -100,7 +101,12 @@ async fn serve(client: UnixStream, mut stalls: watch::Receiver<bool>, container:
         }
         let path = head.split(' ').nth(1).unwrap_or_default();
         let (status, body) = answer(path, &container);
-        if container.lock().expect("nobody panicked").unanswered_call.is_some_and(|order| named(path) == Some(order)) {
+        if container
+            .lock()
+            .expect("lock is never poisoned: no holder panics")
+            .unanswered_call
+            .is_some_and(|call| called(path) == Some(call))
+        {
             return std::future::pending().await;
         }
         let length = body.len();
@@ -113,15 +119,15 @@ async fn serve(client: UnixStream, mut stalls: watch::Receiver<bool>, container:
 }
 
 fn answer(path: &str, container: &Mutex<FakeContainer>) -> (&'static str, String) {
-    let mut container = container.lock().expect("nobody panicked");
-    let refused = |why: &str| ("409 Conflict", format!(r#"{{"message":"{why}"}}"#));
-    match named(path) {
+    let mut container = container.lock().expect("lock is never poisoned: no holder panics");
+    let refused = |reason: &str| ("409 Conflict", format!(r#"{{"message":"{reason}"}}"#));
+    match called(path) {
         Some("version") => ("200 OK", r#"{"ApiVersion":"1.44"}"#.to_owned()),
-        Some("pause") if container.paused => refused("it is paused already"),
-        Some("unpause") if !container.paused => refused("it is not paused"),
-        Some("pause") => done(&mut container, "pause"),
-        Some("unpause") => done(&mut container, "unpause"),
-        Some("stop") => done(&mut container, "stop"),
+        Some("pause") if container.paused => refused("the container is already paused"),
+        Some("unpause") if !container.paused => refused("the container is not paused"),
+        Some("pause") => executed(&mut container, "pause"),
+        Some("unpause") => executed(&mut container, "unpause"),
+        Some("stop") => executed(&mut container, "stop"),
         _ => {
             let status = if container.paused { "paused" } else { "running" };
             let (code, body) = container.inspect_answer.unzip();
@@ -131,159 +137,160 @@ fn answer(path: &str, container: &Mutex<FakeContainer>) -> (&'static str, String
     }
 }
 
-/// What is asked for: the last part of the path.
-fn named(path: &str) -> Option<&str> {
+/// Returns the name of the call: the last part of the path.
+fn called(path: &str) -> Option<&str> {
     path.split('?').next()?.rsplit('/').next()
 }
 
-fn done(container: &mut FakeContainer, order: &'static str) -> (&'static str, String) {
-    container.paused = order == "pause";
-    container.done.push(order);
+fn executed(container: &mut FakeContainer, call: &'static str) -> (&'static str, String) {
+    container.paused = call == "pause";
+    container.executed.push(call);
     ("204 No Content", String::new())
 }
 
-fn is_overdue(told: Result<(), SandboxError>) {
-    assert!(matches!(told, Err(SandboxError::Deadline { seconds: 10, .. })), "{told:?}");
+fn assert_overdue(result: Result<(), SandboxError>) {
+    assert!(matches!(result, Err(SandboxError::Deadline { seconds: 10, .. })), "{result:?}");
 }
 
 #[tokio::test]
-async fn a_freeze_that_comes_too_late_is_undone() {
+async fn late_pause_is_undone() {
     let engine = SlowEngine::start();
     let (driver, session) = (engine.driver().await, SessionId::generate());
     engine.stalls.send_replace(true);
-    // From here to `resume` nothing can come but deadlines, so they come at once.
+    // Until `resume`, no task but the deadlines can run, so they come at once.
     tokio::time::pause();
-    is_overdue(driver.pause(session).await);
+    assert_overdue(driver.pause(session).await);
     tokio::time::resume();
     engine.stalls.send_replace(false);
-    engine.until("the engine undoes what it did too late", |done| done == ["pause", "unpause"]).await;
+    engine.until("the late pause is undone", |executed| executed == ["pause", "unpause"]).await;
     tokio::time::sleep(Duration::from_millis(50)).await;
     assert!(!engine.is_paused());
-    driver.pause(session).await.expect("it freezes");
+    driver.pause(session).await.expect("pause succeeds");
     assert!(engine.is_paused());
-    driver.unpause(session).await.expect("it thaws");
+    driver.unpause(session).await.expect("unpause succeeds");
     assert!(!engine.is_paused());
 }
 
 #[tokio::test]
-async fn an_order_waits_for_one_before_it_that_is_overdue() {
+async fn call_waits_behind_an_overdue_one() {
     let engine = SlowEngine::start();
     let (driver, session) = (engine.driver().await, SessionId::generate());
     engine.stalls.send_replace(true);
     tokio::time::pause();
-    is_overdue(driver.pause(session).await);
-    is_overdue(driver.unpause(session).await);
-    is_overdue(driver.pause(session).await);
+    assert_overdue(driver.pause(session).await);
+    assert_overdue(driver.unpause(session).await);
+    assert_overdue(driver.pause(session).await);
     tokio::time::resume();
-    let thawed = tokio::spawn({
+    let unpausing = tokio::spawn({
         let driver = driver.clone();
         async move { driver.unpause(session).await }
     });
     tokio::time::sleep(Duration::from_millis(20)).await;
     engine.stalls.send_replace(false);
-    thawed.await.expect("it does not panic").expect("it thaws");
+    unpausing.await.expect("task does not panic").expect("unpause succeeds");
     assert!(!engine.is_paused());
-    assert_eq!(engine.done(), ["pause", "unpause"], "what was given up before it was begun is not done");
+    assert_eq!(engine.executed(), ["pause", "unpause"], "a call that timed out before it began is not executed");
 
-    driver.pause(session).await.expect("it freezes");
+    driver.pause(session).await.expect("pause succeeds");
     engine.stalls.send_replace(true);
     tokio::time::pause();
-    is_overdue(driver.unpause(session).await);
+    assert_overdue(driver.unpause(session).await);
     tokio::time::resume();
-    let (frozen, ()) = tokio::join!(driver.pause(session), async {
+    let (paused, ()) = tokio::join!(driver.pause(session), async {
         tokio::time::sleep(Duration::from_millis(20)).await;
         engine.stalls.send_replace(false);
     });
-    frozen.expect("it freezes");
-    assert!(engine.is_paused(), "also where the thaw before it came late");
-    assert_eq!(engine.done()[2..], ["pause", "unpause", "pause"]);
+    paused.expect("pause succeeds");
+    assert!(engine.is_paused(), "the pause holds although the unpause before it came late");
+    assert_eq!(engine.executed()[2..], ["pause", "unpause", "pause"]);
 }
 
-/// An order that nobody waits for any more is not told to anybody, and so it was not given.
+/// A call whose caller is gone has no reported result, so it counts as failed.
 #[tokio::test]
-async fn a_freeze_that_nobody_waits_for_is_undone() {
+async fn pause_without_caller_is_undone() {
     let engine = SlowEngine::start();
     let (driver, session) = (engine.driver().await, SessionId::generate());
     engine.stalls.send_replace(true);
-    let given_up = tokio::time::timeout(Duration::from_millis(50), driver.pause(session)).await;
-    assert!(given_up.is_err());
+    let dropped_call = tokio::time::timeout(Duration::from_millis(50), driver.pause(session)).await;
+    assert!(dropped_call.is_err());
     engine.stalls.send_replace(false);
-    engine.until("it is undone", |done| done == ["pause", "unpause"]).await;
+    engine.until("the pause is undone", |executed| executed == ["pause", "unpause"]).await;
 }
 
-/// As over a connection that has died without a word.
+/// The answer is lost, as over a connection that died without a reset.
 #[tokio::test]
-async fn a_freeze_whose_answer_got_lost_is_given_up_and_undone() {
+async fn pause_with_lost_answer_is_given_up_and_undone() {
     let engine = SlowEngine::start();
     let (driver, session) = (engine.driver().await, SessionId::generate());
     engine.drop_answer_to(Some("pause"));
     tokio::time::pause();
-    is_overdue(driver.pause(session).await);
-    is_overdue(driver.unpause(session).await);
-    assert!(engine.is_paused(), "what comes late is waited for");
+    assert_overdue(driver.pause(session).await);
+    assert_overdue(driver.unpause(session).await);
+    assert!(engine.is_paused(), "the pause is followed until its answer");
     tokio::time::advance(Duration::from_secs(FOLLOW_SECONDS)).await;
     tokio::time::resume();
-    engine.until("it is undone", |done| done == ["pause", "unpause"]).await;
+    engine.until("the pause is undone", |executed| executed == ["pause", "unpause"]).await;
     engine.drop_answer_to(None);
-    driver.pause(session).await.expect("it freezes");
-    driver.unpause(session).await.expect("it thaws");
-    assert_eq!(engine.done()[2..], ["pause", "unpause"]);
+    driver.pause(session).await.expect("pause succeeds");
+    driver.unpause(session).await.expect("unpause succeeds");
+    assert_eq!(engine.executed()[2..], ["pause", "unpause"]);
 }
 
 #[tokio::test]
-async fn what_is_stopped_waits_for_no_answer_and_neither_does_its_next_run() {
+async fn stop_and_next_run_do_not_wait_for_a_lost_answer() {
     let engine = SlowEngine::start();
     let (driver, session) = (engine.driver().await, SessionId::generate());
     for lost in ["pause", "unpause"] {
         if lost == "unpause" {
-            driver.pause(session).await.expect("it freezes");
+            driver.pause(session).await.expect("pause succeeds");
         }
         engine.drop_answer_to(Some(lost));
         tokio::time::pause();
-        is_overdue(if lost == "pause" { driver.pause(session).await } else { driver.unpause(session).await });
+        assert_overdue(if lost == "pause" { driver.pause(session).await } else { driver.unpause(session).await });
         tokio::time::resume();
         engine.drop_answer_to(None);
         let next = tokio::time::timeout(Duration::from_secs(5), async {
-            driver.stop(session).await.expect("it stops");
-            driver.pause(session).await.expect("the next one freezes");
-            driver.unpause(session).await.expect("and thaws");
+            driver.stop(session).await.expect("stop succeeds");
+            driver.pause(session).await.expect("pause of the next run succeeds");
+            driver.unpause(session).await.expect("unpause of the next run succeeds");
         });
-        next.await.expect("nobody has to wait");
+        next.await.expect("calls do not wait for the lost answer");
     }
 }
 
 #[tokio::test]
-async fn a_freeze_of_what_was_stopped_is_not_undone_on_its_next_run() {
+async fn pause_of_a_stopped_run_is_not_undone_on_the_next_run() {
     let engine = SlowEngine::start();
     let (driver, session) = (engine.driver().await, SessionId::generate());
     engine.drop_answer_to(Some("pause"));
     tokio::time::pause();
-    is_overdue(driver.pause(session).await);
+    assert_overdue(driver.pause(session).await);
     tokio::time::resume();
     engine.drop_answer_to(None);
-    driver.stop(session).await.expect("it stops");
-    driver.pause(session).await.expect("the next one freezes");
+    driver.stop(session).await.expect("stop succeeds");
+    driver.pause(session).await.expect("pause of the next run succeeds");
     tokio::time::pause();
     tokio::time::advance(Duration::from_secs(FOLLOW_SECONDS)).await;
     tokio::time::resume();
     tokio::time::sleep(Duration::from_millis(50)).await;
     assert!(engine.is_paused());
-    assert_eq!(engine.done(), ["pause", "stop", "pause"]);
+    assert_eq!(engine.executed(), ["pause", "stop", "pause"]);
 }
 
 #[tokio::test]
-async fn an_engine_that_is_busy_for_a_while_is_asked_patiently_what_is_there() {
+async fn presence_call_has_a_long_deadline() {
     let engine = SlowEngine::start();
     let (driver, session) = (engine.driver().await, SessionId::generate());
     engine.stalls.send_replace(true);
     tokio::time::pause();
-    let told = driver.presence(session).await;
-    assert!(matches!(told, Err(SandboxError::Deadline { seconds: 30, .. })), "{told:?}");
+    let result = driver.presence(session).await;
+    assert!(matches!(result, Err(SandboxError::Deadline { seconds: 30, .. })), "{result:?}");
 }
 
-/// As a proxy answers while the engine behind it is started anew, or one that fails itself. The container may work on.
+/// A proxy answers like this while the engine behind it restarts, and so does an engine that fails.
+/// The container may still work.
 #[tokio::test]
-async fn an_answer_that_is_not_about_the_container_is_not_taken_for_one() {
+async fn answers_not_about_the_container_are_inconclusive() {
     let engine = SlowEngine::start();
     let (driver, session) = (engine.driver().await, SessionId::generate());
     for answer in [
@@ -300,11 +307,14 @@ async fn an_answer_that_is_not_about_the_container_is_not_taken_for_one() {
         ("200 OK", ""),
     ] {
         engine.set_inspect_answer(Some(answer));
-        let told = driver.presence(session).await.expect_err("it does not say how it stands");
-        assert!(matches!(told, SandboxError::Inconclusive { .. }) && told.is_inconclusive(), "{answer:?}: {told:?}");
+        let result = driver.presence(session).await.expect_err("answer is inconclusive");
+        assert!(
+            matches!(result, SandboxError::Inconclusive { .. }) && result.is_inconclusive(),
+            "{answer:?}: {result:?}"
+        );
     }
     engine.set_inspect_answer(Some(("404 Not Found", r#"{"message":"no such container"}"#)));
-    assert_eq!(driver.presence(session).await.expect("it is told"), None);
+    assert_eq!(driver.presence(session).await.expect("state is reported"), None);
     engine.set_inspect_answer(None);
-    assert_eq!(driver.presence(session).await.expect("it is told"), Some(SandboxPresence::Running));
+    assert_eq!(driver.presence(session).await.expect("state is reported"), Some(SandboxPresence::Running));
 }
