@@ -1,4 +1,4 @@
-//! The command line: what may be typed, and the configuration that comes of it.
+//! Command line: its commands and options, and the configuration that they give.
 
 use std::path::PathBuf;
 
@@ -9,7 +9,8 @@ use crate::{
     store::SessionId,
 };
 
-/// Supervises interactive AI-agent sessions: each in a sandbox of its own, watched and steered from a browser.
+/// Supervises interactive AI-agent sessions, each in its own sandbox, watched and steered from a
+/// browser.
 #[derive(Debug, Parser)]
 #[command(name = "greenroom", version, after_help = AFTER)]
 pub struct CliArguments {
@@ -20,65 +21,72 @@ pub struct CliArguments {
 }
 
 const AFTER: &str = "\
-When it is ready, one line on stdout says where: `listening on http://127.0.0.1:3000/?token=…`. Logs go to stderr.
-Every setting can also be given in a file or as GREENROOM_<SECTION>__<KEY>, such as GREENROOM_SANDBOX__MEMORY=4GiB.
+When the server is ready, it prints one line to stdout: `listening on http://127.0.0.1:3000/?token=…`. Logs go to stderr.
+Settings can also be given in a file or as GREENROOM_<SECTION>__<KEY>, such as GREENROOM_SANDBOX__MEMORY=4GiB.
 
 Exit codes:
-  0  done: it was asked to end, or `doctor` found everything that is needed
+  0  success: the server ended on request, or `doctor` found all requirements met
   1  failed
   2  wrong usage or configuration";
 
 #[derive(Debug, Clone, PartialEq, Eq, Subcommand)]
 pub enum CliCommand {
-    /// Serve; the same as no command at all
+    /// Start the server; the same as no command
     Serve,
-    /// Say what this machine offers, and what to do about what is missing
+    /// Report what this machine offers, and what to do about what is missing
     Doctor,
-    /// Print the token that lets clients in
+    /// Print the access token
     Token {
-        /// Make a new one first: whoever has the old one is signed out, also from a server that runs
+        /// Create a new token first; clients with the old one are signed out, also from a running
+        /// server
         #[arg(long)]
         renew: bool,
     },
     /// Write sessions as lines of JSON, with a digest; no server may be using the data directory
     Export {
-        /// This session alone; all of them where none is named
+        /// Session to export; all sessions if omitted
         session: Option<SessionId>,
-        /// Write to this file, whole or not at all, in place of stdout
+        /// Write to this file, completely or not at all, instead of stdout
         #[arg(long, short, value_name = "FILE")]
         output: Option<PathBuf>,
-        /// Leave out what the disk has damaged, and name it on stderr; without this the first damage ends the export
+        /// Leave out damaged data and name it on stderr; without this option, the first damage ends
+        /// the export
         #[arg(long)]
         skip_damaged: bool,
     },
-    /// Take in what `export` wrote; nothing of a file that is damaged or tells another story than what is here
+    /// Import an export file; a file that is damaged, or contradicts the data here, is rejected as
+    /// a whole
     Import { file: PathBuf },
 }
 
-/// What every command takes.
+/// Options of every command.
 #[derive(Debug, Default, clap::Args)]
 pub struct CliOptions {
-    /// Address and port; port 0 takes one that is free
+    /// Address and port; port 0 takes a free port
     #[arg(long, global = true, value_name = "ADDRESS")]
     pub bind: Option<String>,
-    /// Where journal, token and workspaces are kept
+    /// Directory for journal, token and workspaces
     #[arg(long, global = true, value_name = "DIR")]
     pub data: Option<String>,
-    /// Read this file, in place of the user's and the data directory's
+    /// Configuration file, instead of the user's and the data directory's
     #[arg(long, global = true, value_name = "FILE")]
     pub config: Option<PathBuf>,
-    /// What agents are kept in
+    /// Sandbox driver
     #[arg(long, global = true, value_enum)]
     pub sandbox: Option<DriverChoice>,
-    /// Take the sandboxes along when the server ends
+    /// Stop all sandboxes when the server ends
     #[arg(long, global = true)]
     pub stop_sandboxes: bool,
 }
 
 impl CliOptions {
-    /// The configuration: the defaults, the files, this process's environment, and these flags.
+    /// Loads the configuration from the defaults, the files, this process's environment and these
+    /// flags.
+    ///
+    /// # Errors
+    /// Returns the first invalid setting, with its place.
     pub fn load(self) -> Result<Config, ConfigError> {
-        // What is no Unicode is no setting of ours.
+        // A variable that is not Unicode is no setting of Greenroom.
         let environment = std::env::vars_os().filter_map(|(k, v)| Some((k.into_string().ok()?, v.into_string().ok()?)));
         Config::load(&self.sources(environment.collect()))
     }
@@ -111,46 +119,48 @@ mod tests {
     }
 
     #[test]
-    fn flags_are_heard_before_and_after_the_command() {
+    fn flags_apply_before_and_after_the_command() {
         for arguments in [
             &["--bind", "127.0.0.1:0", "--data", "/d", "--sandbox", "process", "--stop-sandboxes"][..],
             &["serve", "--bind", "127.0.0.1:0", "--data", "/d", "--sandbox", "process", "--stop-sandboxes"],
             &["--bind", "127.0.0.1:0", "--data", "/d", "doctor", "--sandbox=process", "--stop-sandboxes"],
         ] {
-            let config = load(arguments).expect("it is understood");
+            let config = load(arguments).expect("the command line is valid");
             assert_eq!(config.server.bind.port(), 0);
             assert_eq!(config.data.dir, PathBuf::from("/d"));
             assert_eq!(config.sandbox.driver, DriverChoice::Process);
             assert!(config.sandbox.stop_with_server);
         }
-        assert!(!load(&[]).expect("it is understood").sandbox.stop_with_server);
+        assert!(!load(&[]).expect("the command line is valid").sandbox.stop_with_server);
     }
 
     #[test]
-    fn what_is_wrong_is_named() {
+    fn wrong_argument_is_named() {
         let check = |arguments: &[&str], part: &str| {
-            let why = load(arguments).expect_err("it is refused");
-            assert!(why.contains(part), "{why}");
+            let error = load(arguments).expect_err("the command line is rejected");
+            assert!(error.contains(part), "{error}");
         };
-        check(&["--bind", "here"], "flag `--bind`: `server.bind`: \"here\" does not fit");
+        check(&["--bind", "here"], "flag `--bind`: `server.bind`: \"here\" is invalid");
         check(&["--sandbox", "vm"], "[possible values: auto, docker, process]");
         check(&["dance"], "dance");
         check(&["--config", "/nowhere/g.toml"], "`/nowhere/g.toml`");
     }
 
     #[test]
-    fn what_is_no_session_is_wrong_usage() {
+    fn invalid_session_id_is_wrong_usage() {
         let export = |session: &str| CliArguments::try_parse_from(["greenroom", "export", session]);
-        let why = export("nonsense").expect_err("it is refused");
-        assert!(why.exit_code() == 2 && why.to_string().contains("'nonsense'"), "{why}");
+        let error = export("nonsense").expect_err("the command line is rejected");
+        assert!(error.exit_code() == 2 && error.to_string().contains("'nonsense'"), "{error}");
         let id = SessionId::generate();
-        let command = export(&id.to_string()).expect("it is understood").command;
+        let command = export(&id.to_string()).expect("the command line is valid").command;
         assert!(matches!(command, Some(CliCommand::Export { session: Some(session), .. }) if session == id));
     }
 
     #[test]
-    fn the_help_names_the_exit_codes() {
-        let help = CliArguments::try_parse_from(["greenroom", "--help"]).expect_err("help is no command").to_string();
+    fn help_lists_the_exit_codes() {
+        let help = CliArguments::try_parse_from(["greenroom", "--help"])
+            .expect_err("`--help` is reported as an error")
+            .to_string();
         assert!(help.contains("Exit codes:") && help.contains("2  wrong usage or configuration"), "{help}");
     }
 }

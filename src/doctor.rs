@@ -1,4 +1,4 @@
-//! `greenroom doctor`: what this machine offers, and what to do about what is missing.
+//! `greenroom doctor`: reports what this machine offers, and what to do about what is missing.
 
 use std::{
     fmt::Display,
@@ -17,32 +17,35 @@ use crate::{
     wiring,
 };
 
-/// One line of the report.
+/// Finding of one check, a line of the report.
 enum DoctorFinding {
     Fine(String),
-    /// Not there, and not needed for the main job.
+    /// Missing, and not needed for the main job.
     Missing(String),
-    /// Greenroom cannot serve like this.
+    /// Prevents the server from starting.
     Wrong(String),
 }
 
 impl DoctorFinding {
-    /// Where it is not there, a server cannot start.
+    /// Turns a missing part into an error, for a part that the server requires.
     fn required(self) -> DoctorFinding {
         match self {
-            DoctorFinding::Missing(why) => DoctorFinding::Wrong(why),
+            DoctorFinding::Missing(reason) => DoctorFinding::Wrong(reason),
             other => other,
         }
     }
 }
 
-/// Looks at everything that a server needs, and says on stdout how it is. `Err` where it could not serve.
+/// Checks everything that a server needs, and prints the findings to stdout.
+///
+/// # Errors
+/// Returns an error if a server could not start here.
 pub async fn examine(config: Config) -> Result<(), String> {
     let data = data(&config);
     let (docker, image) = docker(&config).await;
     let process = process(&config).await;
-    let no_wall = !matches!(docker, DoctorFinding::Fine(_)) && !matches!(process, DoctorFinding::Fine(_));
-    // The one that is named has no other in its place.
+    let no_driver = !matches!(docker, DoctorFinding::Fine(_)) && !matches!(process, DoctorFinding::Fine(_));
+    // A driver that the configuration names has no substitute.
     let (docker, process) = match config.sandbox.driver {
         DriverChoice::Docker => (docker.required(), process),
         DriverChoice::Process => (docker, process.required()),
@@ -55,23 +58,24 @@ pub async fn examine(config: Config) -> Result<(), String> {
         ("process sandbox", process),
         ("model", model(&config)),
     ];
-    for (what, finding) in &report {
+    for (subject, finding) in &report {
         let (mark, text) = match finding {
             DoctorFinding::Fine(text) => ("ok", text),
             DoctorFinding::Missing(text) => ("--", text),
             DoctorFinding::Wrong(text) => ("!!", text),
         };
-        // A reader that has gone has seen what it wanted to.
-        let _ = writeln!(io::stdout(), "{mark}  {what:<16} {text}");
+        // Fails if the reader has gone.
+        let _ = writeln!(io::stdout(), "{mark}  {subject:<16} {text}");
     }
-    if no_wall {
+    if no_driver {
         return Err(
-            "there is neither a Docker engine nor a kernel that confines, so no sandbox can be started".to_owned()
+            "no sandbox can start: neither a Docker engine nor kernel support for the process driver is available"
+                .to_owned(),
         );
     }
     match report.iter().filter(|(_, finding)| matches!(finding, DoctorFinding::Wrong(_))).count() {
         0 => Ok(()),
-        n => Err(format!("{n} thing(s) above need attention before a server can start")),
+        n => Err(format!("{n} finding(s) marked `!!` must be fixed before a server can start")),
     }
 }
 
@@ -89,10 +93,10 @@ fn data(config: &Config) -> DoctorFinding {
     }
 }
 
-/// The engine, and the image that sessions run in unless they name one.
+/// Checks the engine and the default image of sessions.
 async fn docker(config: &Config) -> (DoctorFinding, DoctorFinding) {
     let image = &config.sandbox.image;
-    let unknown = || DoctorFinding::Missing(format!("`{image}`: there is no engine to ask"));
+    let unknown = || DoctorFinding::Missing(format!("`{image}`: unknown without an engine"));
     let docker = match DockerDriver::connect(wiring::docker_options(&config.sandbox, "doctor")).await {
         Ok(docker) => docker,
         Err(e) => return (missing(e), unknown()),
@@ -100,17 +104,20 @@ async fn docker(config: &Config) -> (DoctorFinding, DoctorFinding) {
     if let Err(e) = docker.check().await {
         return (missing(e), unknown());
     }
-    let there = match docker.has_image(image).await {
+    let image_finding = match docker.has_image(image).await {
         Ok(true) => DoctorFinding::Fine(format!("`{image}`")),
-        Ok(false) => DoctorFinding::Missing(format!("`{image}` is not here yet; it is pulled when it is first needed")),
+        Ok(false) => DoctorFinding::Missing(format!(
+            "`{image}` is not present; the engine pulls it when a session first needs it"
+        )),
         Err(e) => missing(e),
     };
-    (DoctorFinding::Fine(docker.isolation()), there)
+    (DoctorFinding::Fine(docker.isolation()), image_finding)
 }
 
 async fn process(config: &Config) -> DoctorFinding {
-    let tried = async {
-        // Where a server's sandboxes are too: from some places no program can be run (`noexec`).
+    let checking = async {
+        // The place of a server's sandboxes, because some file systems allow no programs
+        // (`noexec`).
         let data = &config.data.dir;
         let state = if data.is_dir() { data.clone() } else { std::env::temp_dir() };
         let state = state.join(format!("doctor-{}", std::process::id()));
@@ -123,13 +130,13 @@ async fn process(config: &Config) -> DoctorFinding {
         };
         let process = ProcessDriver::new(options).map_err(|e| e.to_string())?;
         let checked = process.check().await.map(|()| process.isolation()).map_err(|e| e.to_string());
-        // A leftover harms nobody.
+        // A leftover directory does no harm.
         let _ = std::fs::remove_dir_all(state);
         checked
     };
-    match tried.await {
+    match checking.await {
         Ok(isolation) => DoctorFinding::Fine(isolation),
-        Err(why) => missing(why),
+        Err(reason) => missing(reason),
     }
 }
 
@@ -141,17 +148,17 @@ fn model(config: &Config) -> DoctorFinding {
     let model = gateway.default_model();
     match gateway.ready(&model) {
         Ok(()) if gateway.resolve(&model).demo => DoctorFinding::Missing(
-            "no key is set, so sessions get the scripted `demo`; set LLM_API_KEY and LLM_MODEL".to_owned(),
+            "no key is set, so sessions use the scripted model `demo`; set LLM_API_KEY and LLM_MODEL".to_owned(),
         ),
         Ok(()) => DoctorFinding::Fine(format!("`{model}`")),
         Err(e) => wrong(e),
     }
 }
 
-fn missing(why: impl Display) -> DoctorFinding {
-    DoctorFinding::Missing(why.to_string())
+fn missing(reason: impl Display) -> DoctorFinding {
+    DoctorFinding::Missing(reason.to_string())
 }
 
-fn wrong(why: impl Display) -> DoctorFinding {
-    DoctorFinding::Wrong(why.to_string())
+fn wrong(reason: impl Display) -> DoctorFinding {
+    DoctorFinding::Wrong(reason.to_string())
 }

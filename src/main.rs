@@ -29,7 +29,7 @@ fn main() -> ExitCode {
     };
     telemetry::init(&config.log);
     let system = actix::System::new();
-    let done = match command {
+    let result = match command {
         Some(CliCommand::Export { session, output, skip_damaged }) => {
             system.block_on(transfer::command::export_to(&config, session, output, skip_damaged))
         }
@@ -44,29 +44,30 @@ fn main() -> ExitCode {
             running.run_until_signal().await.map_err(|e| e.to_string())
         }),
     };
-    match done {
+    match result {
         Ok(()) => ExitCode::SUCCESS,
-        Err(why) => {
-            print_error(why);
+        Err(reason) => {
+            print_error(reason);
             ExitCode::FAILURE
         }
     }
 }
 
-/// One line on stdout. Where whoever reads it has gone, nobody misses it.
+/// Prints `line` to stdout. A reader that has gone is no error.
 fn print_line(line: &str) -> Result<(), String> {
     match writeln!(io::stdout(), "{line}") {
-        Err(e) if e.kind() != io::ErrorKind::BrokenPipe => Err(format!("stdout cannot be written: {e}")),
+        Err(e) if e.kind() != io::ErrorKind::BrokenPipe => Err(format!("cannot write to stdout: {e}")),
         Ok(()) | Err(_) => Ok(()),
     }
 }
 
-/// On stderr, where somebody reads it: where nobody does, the exit code is all that there is to say.
-fn print_error(why: impl Display) {
-    let _ = writeln!(io::stderr(), "greenroom: {why}");
+/// Prints an error to stderr. If stderr is closed, only the exit code reports the error.
+fn print_error(reason: impl Display) {
+    let _ = writeln!(io::stderr(), "greenroom: {reason}");
 }
 
-/// Where the token goes, for a person: not for a script, and not for a port that only the server knows.
+/// Prints how to sign in with the token. Only on a terminal, and only if the configuration sets the
+/// port.
 fn print_sign_in_hint(config: &Config) {
     let address = config.server.bind;
     if io::stderr().is_terminal() && address.port() != 0 {
@@ -74,20 +75,25 @@ fn print_sign_in_hint(config: &Config) {
     }
 }
 
-/// Each client, agent and gateway takes a descriptor, and many systems give a program a thousand unless it asks for more.
+/// Raises the limit of open file descriptors to the maximum. Each client, agent and gateway takes a
+/// descriptor, and many systems allow 1000 by default.
 fn raise_descriptor_limit() {
     use rustix::process::{Resource, Rlimit, getrlimit, setrlimit};
-    let most = getrlimit(Resource::Nofile).maximum;
-    // Where it is refused, there are as many as there were.
-    let _ = setrlimit(Resource::Nofile, Rlimit { current: most, maximum: most });
+    let maximum = getrlimit(Resource::Nofile).maximum;
+    // On failure, the limit stays as it was.
+    let _ = setrlimit(Resource::Nofile, Rlimit { current: maximum, maximum });
 }
 
-/// The token of the configured data directory, a new one if asked for.
+/// Returns the token of the configured data directory, a new one if `renew` is true.
+///
+/// # Errors
+/// Fails if `renew` is true and the configuration sets the token, or if the data directory is
+/// unusable.
 fn token(config: &Config, renew: bool) -> Result<String, String> {
     let given = &config.server.token;
     if renew && given.expose().is_some() {
         return Err(
-            "the token is set in the configuration (`server.token`): change it there, and start again".to_owned()
+            "the token is set in the configuration (`server.token`); change it there and restart the server".to_owned()
         );
     }
     let data = DataDir::open_unlocked(&config.data.dir).map_err(|e| e.to_string())?;

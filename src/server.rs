@@ -1,4 +1,4 @@
-//! The parts list: how a server is put together, and how it is taken apart.
+//! Server: assembles the parts, and shuts them down.
 
 use std::{io, net::TcpListener, sync::Arc, time::Duration};
 
@@ -34,22 +34,25 @@ use crate::{
 
 mod driver;
 
-/// The agent that is put into every sandbox. Built with this server, so their versions always match.
+/// Agent binary for every sandbox. Built with this server, so the versions always match.
 static AGENT_BINARY: &[u8] = include_bytes!(env!("GREENROOM_AGENT_BIN"));
 
-/// How many connections may wait to be taken up, where the kernel allows as many. Whoever comes when it is full asks again after a
-/// second; and all clients come at once after a restart.
+/// Accept backlog of the listener, as far as the kernel allows it.
+///
+/// When the backlog is full, clients retry after 1 s. All clients reconnect at once after a
+/// restart.
 const ACCEPT_BACKLOG: u32 = 4096;
-/// How long a connection may be silent until the kernel asks whether anybody is there, and for how long that may go unanswered,
-/// or what was sent unread. Sockets and streams of events have a shorter patience of their own.
+/// Idle time after which the kernel probes a connection. Sockets and event streams have shorter
+/// limits of their own.
 const KEEPALIVE_INTERVAL: Duration = Duration::from_secs(60);
+/// Time after which the kernel closes a connection whose probes or data are not acknowledged.
 const UNACKED_TIMEOUT: Duration = Duration::from_secs(300);
-/// How long the calls of models have to be counted when the server ends.
+/// Time limit for metering the running model calls at shutdown.
 const METERING_TIMEOUT: Duration = Duration::from_millis(500);
-/// How long a closing server waits for its clients.
+/// Time limit for the clients at shutdown.
 const DRAIN_TIMEOUT: Duration = Duration::from_secs(3);
 
-/// Why a server does not start. The text names the way out.
+/// Reason why a server does not start. The text names the way out.
 #[derive(Debug, thiserror::Error)]
 pub enum StartError {
     #[error(transparent)]
@@ -70,9 +73,9 @@ pub enum StartError {
     Io(#[from] io::Error),
 }
 
-/// A server that serves.
+/// Running server.
 pub struct RunningServer {
-    /// Where it is, with the token: what is shown to the person who started it.
+    /// Address with the token, for the user who started the server.
     pub sign_in_url: String,
     server: actix_web::dev::Server,
     directory: Addr<Directory>,
@@ -81,13 +84,16 @@ pub struct RunningServer {
     closing: CancellationToken,
     stop_sandboxes: bool,
     signals: ShutdownSignals,
-    /// While it is open, no other server can open it.
+    /// Locks the data directory against other servers.
     _data: Arc<DataDir>,
-    /// The same of every copy.
+    /// Locks the node's id against servers on copies of the data directory.
     _claim: NodeClaim,
 }
 
-/// Starts everything. Must be called inside an actix system.
+/// Starts a server. Must be called inside an actix system.
+///
+/// # Errors
+/// Returns the first part that cannot start, with the way out.
 pub async fn start(config: Config) -> Result<RunningServer, StartError> {
     let config = Arc::new(config);
     let data = Arc::new(DataDir::open(&config.data.dir)?);
@@ -96,7 +102,7 @@ pub async fn start(config: Config) -> Result<RunningServer, StartError> {
     let token = data.token(&config.server.token)?;
     let node = data.node()?;
     let claim = data.claim_node(&node)?;
-    // The port before the journal: the likelier mistake is told first.
+    // The port before the journal, so that the likelier mistake is reported first.
     let listener = listen(&config)?;
     let bound = listener.local_addr()?;
     let store: Arc<dyn Store> = match config.data.journal {
@@ -105,17 +111,17 @@ pub async fn start(config: Config) -> Result<RunningServer, StartError> {
     };
     let gateway = Gateway::new(wiring::gateway_options(&config.model))?;
     let sandbox = driver::choose_driver(&config, &data, &node, &*store).await?;
-    let census = ActorRegistry::default();
+    let actor_registry = ActorRegistry::default();
 
     let (uid, gid) = wiring::user(&config.sandbox);
     let (shared, volumes) = wiring::split_shared_workspace(volumes);
     let workspaces = WorkspaceDirs { root: data.workspaces(), shared, uid, gid };
-    let starts = Arc::new(link::StartLimiter::new(config.sandbox.max_starting, config.sandbox.max_waiting));
+    let start_limiter = Arc::new(link::StartLimiter::new(config.sandbox.max_starting, config.sandbox.max_waiting));
     let link = Arc::new(link::LinkParts {
         sandbox: sandbox.clone(),
         gateway: gateway.clone(),
         store: store.clone(),
-        actor_registry: census.clone(),
+        actor_registry: actor_registry.clone(),
         dirs: link::SessionDirs {
             runs: data.runs(),
             workspaces: workspaces.clone(),
@@ -128,35 +134,35 @@ pub async fn start(config: Config) -> Result<RunningServer, StartError> {
         gid,
         limits: wiring::limits(&config.sandbox),
         network: wiring::network(&config.sandbox),
-        start_limiter: starts.clone(),
+        start_limiter: start_limiter.clone(),
     });
     let (settings, models) = (agent_settings(config.clone(), gateway.clone()), gateway.clone());
-    let (store_of_sessions, census_of_sessions) = (store.clone(), census.clone());
+    let (session_store, session_registry) = (store.clone(), actor_registry.clone());
     let threads = SessionThreads::start();
     let directory = Directory::start(directory::DirectoryParts {
         store: store.clone(),
-        actor_registry: census.clone(),
+        actor_registry: actor_registry.clone(),
         gateway: gateway.clone(),
         sandbox: sandbox.clone(),
-        start_limiter: starts.clone(),
+        start_limiter: start_limiter.clone(),
         runs: data.runs(),
         workspaces: data.workspaces(),
         homes: data.homes(),
         threads: threads.clone(),
-        sessions: Box::new(move |fell| session::SessionDeps {
-            store: store_of_sessions,
-            actor_registry: census_of_sessions,
-            make_link: Box::new(move |session, id, allowance| AgentLink::port(link.clone(), &session, id, allowance)),
+        sessions: Box::new(move |session_stopped| session::SessionDeps {
+            store: session_store,
+            actor_registry: session_registry,
+            make_link: Box::new(move |session, id, budget| AgentLink::port(link.clone(), &session, id, budget)),
             settings_for: settings,
             check_model: Box::new(move |model| models.ready(model)),
-            session_stopped: fell,
+            session_stopped,
         }),
     });
     let sweeper = Sweeper::start(sweeper::SweeperParts {
         directory: directory.clone(),
         store: store.clone(),
         sandbox: sandbox.clone(),
-        actor_registry: census.clone(),
+        actor_registry: actor_registry.clone(),
         runs: data.runs(),
         interval: config.sweeper.every.0,
         pause_after: wiring::never_if_zero(config.sweeper.pause_after),
@@ -166,20 +172,20 @@ pub async fn start(config: Config) -> Result<RunningServer, StartError> {
     let sockets = Arc::new(frontend::FrontendServices {
         sessions: Arc::new(directory.clone()),
         store: store.clone(),
-        actor_registry: census.clone(),
+        actor_registry: actor_registry.clone(),
         closing: closing.clone(),
     });
-    let link = format!("http://{bound}/?token={}", token.expose());
+    let sign_in_url = format!("http://{bound}/?token={}", token.expose());
     let token = CurrentToken::follow(data.clone(), &config.server.token, token, &closing);
     let auth = web::Auth::new(token, bound, &config.server);
     let stop_sandboxes = config.sandbox.stop_with_server;
-    let parts = web::WebServices {
+    let services = web::WebServices {
         directory: directory.clone(),
         sweeper,
-        start_limiter: starts,
+        start_limiter,
         sockets,
         store,
-        actor_registry: census,
+        actor_registry,
         sandbox: sandbox.clone(),
         workspaces,
         models: gateway.models(),
@@ -187,44 +193,48 @@ pub async fn start(config: Config) -> Result<RunningServer, StartError> {
         config,
         node,
     };
-    let server = web::serve(parts, auth, threads, listener)?;
-    // Before the link is known: who has it may ask this server to end at once.
-    let asked = ShutdownSignals { term: signal(SignalKind::terminate())?, int: signal(SignalKind::interrupt())? };
+    let server = web::serve(services, auth, threads, listener)?;
+    // Before the URL is published: a client with the URL may ask this server to end at once.
+    let signals = ShutdownSignals { term: signal(SignalKind::terminate())?, int: signal(SignalKind::interrupt())? };
     Ok(RunningServer {
-        sign_in_url: link,
+        sign_in_url,
         server,
         directory,
         gateway,
         sandbox,
         closing,
         stop_sandboxes,
-        signals: asked,
+        signals,
         _data: data,
         _claim: claim,
     })
 }
 
 impl RunningServer {
-    /// Serves until it is asked to end: by SIGTERM or SIGINT. Sandboxes stay for the next start, unless they are to go too.
+    /// Serves until SIGTERM or SIGINT. Sandboxes keep running for the next start, unless the
+    /// configuration stops them. A second signal ends the server at once.
+    ///
+    /// # Errors
+    /// Returns an error of the web server.
     pub async fn run_until_signal(self) -> io::Result<()> {
-        let RunningServer { server, directory, gateway, sandbox, closing, stop_sandboxes, signals: mut asked, .. } =
-            self;
+        let RunningServer { server, directory, gateway, sandbox, closing, stop_sandboxes, mut signals, .. } = self;
         let handle = server.handle();
         let mut serving = std::pin::pin!(server);
         tokio::select! {
-            served = &mut serving => return served,
-            () = asked.recv() => {}
+            result = &mut serving => return result,
+            () = signals.recv() => {}
         }
-        info!("closing; ask once more to end at once");
+        info!("closing; a second signal ends the server at once");
         closing.cancel();
         let drained = async {
-            // Before the sessions write down the last: what the calls took that end now is part of it. With a disk that hangs there
-            // is no last.
+            // Before the sessions persist their last events, which include the usage of the calls
+            // that end now. If the disk hangs, nothing more is persisted.
             let _ = tokio::time::timeout(METERING_TIMEOUT, gateway.close()).await;
-            // Before the web server's threads end, and the sessions on them. No answer is as good: it only tells that it ended.
+            // Before the web server's threads end, and the sessions on them. An error means that
+            // the directory has ended already.
             let _ = directory.send(ShutDown { stop: stop_sandboxes }).await;
             tokio::join!(handle.stop(true), async {
-                let _ends_by_itself_once_stopped = serving.await;
+                let _ends_after_stop = serving.await;
             });
             if stop_sandboxes {
                 stop_all_sandboxes(&*sandbox).await;
@@ -232,14 +242,14 @@ impl RunningServer {
         };
         tokio::select! {
             _ = tokio::time::timeout(DRAIN_TIMEOUT + Duration::from_secs(if stop_sandboxes { 20 } else { 0 }), drained) => {}
-            () = asked.recv() => warn!("ended at once; the journal is safe"),
+            () = signals.recv() => warn!("ended at once; the journal is intact"),
         }
         remove_tree::cancel_all();
         Ok(())
     }
 }
 
-/// The ways to ask for the end.
+/// Signals that end the server.
 struct ShutdownSignals {
     term: Signal,
     int: Signal,
@@ -257,11 +267,11 @@ impl ShutdownSignals {
 async fn stop_all_sandboxes(sandbox: &dyn SandboxDriver) {
     let found = match sandbox.list().await {
         Ok(found) => found,
-        Err(e) => return warn!("the sandboxes cannot be seen, so they are left as they are: {e}"),
+        Err(e) => return warn!("cannot list the sandboxes, so they keep running: {e}"),
     };
     let stops = found.into_iter().map(|found| async move {
         if let Err(e) = sandbox.stop(found.session).await {
-            warn!(session = %found.session, "its sandbox could not be stopped: {e}");
+            warn!(session = %found.session, "cannot stop the sandbox: {e}");
         }
     });
     futures::future::join_all(stops).await;
@@ -271,9 +281,9 @@ fn listen(config: &Config) -> Result<TcpListener, StartError> {
     let address = config.server.bind;
     let listen = || {
         let socket = if address.is_ipv4() { TcpSocket::new_v4() } else { TcpSocket::new_v6() }?;
-        // What the server before had open may still be closing.
+        // Connections of the previous server may still be closing.
         socket.set_reuseaddr(true)?;
-        // All connections have this from here.
+        // Accepted connections inherit these options.
         socket.set_keepalive(true)?;
         sockopt::set_tcp_keepidle(&socket, KEEPALIVE_INTERVAL)?;
         sockopt::set_tcp_keepintvl(&socket, KEEPALIVE_INTERVAL)?;
@@ -284,7 +294,7 @@ fn listen(config: &Config) -> Result<TcpListener, StartError> {
     listen().map_err(|source| StartError::Listen { address: address.to_string(), source })
 }
 
-/// What an agent works with, from its session's record.
+/// Returns the function that derives an agent's settings from its session's record.
 fn agent_settings(config: Arc<Config>, gateway: Gateway) -> Box<dyn Fn(&SessionRecord) -> AgentSettings + Send + Sync> {
     Box::new(move |record| AgentSettings {
         model: record.model.clone(),
@@ -302,15 +312,19 @@ mod tests {
     use super::*;
 
     #[tokio::test]
-    async fn a_client_that_vanishes_keeps_no_connection_for_ever() {
+    async fn accepted_connections_detect_vanished_clients() {
         let mut config = Config::with_data_dir("/nowhere");
-        config.server.bind = "127.0.0.1:0".parse().expect("an address");
-        let listener = listen(&config).expect("there is a port");
-        listener.set_nonblocking(false).expect("it is a socket");
-        let _client = TcpStream::connect(listener.local_addr().expect("it has one")).expect("it listens");
-        let (connection, _) = listener.accept().expect("it is there");
-        assert!(sockopt::socket_keepalive(&connection).expect("it is told"));
-        assert_eq!(sockopt::tcp_keepidle(&connection).expect("it is told"), KEEPALIVE_INTERVAL);
-        assert_eq!(sockopt::tcp_user_timeout(&connection).expect("it is told"), UNACKED_TIMEOUT.as_millis() as u32);
+        config.server.bind = "127.0.0.1:0".parse().expect("the address is valid");
+        let listener = listen(&config).expect("a port is free");
+        listener.set_nonblocking(false).expect("the listener is a socket");
+        let _client =
+            TcpStream::connect(listener.local_addr().expect("the listener is bound")).expect("the listener accepts");
+        let (connection, _) = listener.accept().expect("a client has connected");
+        assert!(sockopt::socket_keepalive(&connection).expect("the option is readable"));
+        assert_eq!(sockopt::tcp_keepidle(&connection).expect("the option is readable"), KEEPALIVE_INTERVAL);
+        assert_eq!(
+            sockopt::tcp_user_timeout(&connection).expect("the option is readable"),
+            UNACKED_TIMEOUT.as_millis() as u32
+        );
     }
 }

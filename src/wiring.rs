@@ -1,4 +1,5 @@
-//! From the configuration to what each part is told. The parts do not know the configuration; it does not know the parts.
+//! Wiring: turns the configuration into the options of each part. The parts and the configuration
+//! do not depend on each other.
 
 use std::{
     path::{Path, PathBuf},
@@ -13,14 +14,16 @@ use crate::{
     gateway, sandbox,
 };
 
-/// Who agents run as where this server is root: a user that owns nothing else on any system known to us.
+/// User and group id of agents if this server runs as root. Unused by other accounts on all known
+/// systems.
 const UNPRIVILEGED_ID: u32 = 65_532;
 
-/// What the gateway is told.
+/// Returns the options of the gateway.
 pub fn gateway_options(model: &config::ModelConfig) -> gateway::GatewayOptions {
     let sole = provider_of_sole_key(model);
     let provider = |api, own: &config::ProviderConfig| {
-        // `LLM_API_KEY` and its base URL fill what the provider of the default model has not been told by name.
+        // `LLM_API_KEY` and its base URL apply to the default model's provider, if that provider
+        // has no own values.
         let fallback = (sole == api).then_some(model);
         let key = own.api_key.expose().or_else(|| fallback?.api_key.expose());
         let url = Some(own.base_url.as_str()).filter(|url| !url.is_empty());
@@ -51,7 +54,8 @@ pub fn gateway_options(model: &config::ModelConfig) -> gateway::GatewayOptions {
     }
 }
 
-/// Whose key `model.api_key` is: that of the default model's provider, else that of the provider whose keys look like it.
+/// Returns the provider that `model.api_key` belongs to: the provider of the default model. Without
+/// a default model: Anthropic if the key begins with `sk-ant-`, else OpenAI.
 fn provider_of_sole_key(model: &config::ModelConfig) -> ProviderApi {
     let key = model.api_key.expose().unwrap_or_default();
     let anthropic = match model.default.as_str() {
@@ -94,18 +98,21 @@ pub fn volumes(sandbox: &config::SandboxConfig) -> Vec<sandbox::SandboxVolume> {
     sandbox.volumes.iter().map(volume).collect()
 }
 
-/// What a volume at the workspace's own place means: all sessions share that directory, in place of one each.
+/// Separates volumes at the workspace's path from the others. All sessions share such a directory
+/// as their workspace.
 pub fn split_shared_workspace(volumes: Vec<sandbox::SandboxVolume>) -> (Option<PathBuf>, Vec<sandbox::SandboxVolume>) {
     let (workspaces, others): (Vec<_>, Vec<_>) =
         volumes.into_iter().partition(|volume| volume.inside == Path::new(sandbox::sandbox_paths::WORKSPACE));
     (workspaces.into_iter().next_back().map(|volume| volume.host), others)
 }
 
-/// A volume that has the data directory in it, or a part of it. The directory's mode keeps nobody out who runs as this server's
-/// user, and a read-only mount keeps nobody from reading there, or from connecting to another session's gateway.
+/// Volume that overlaps the data directory.
+///
+/// The directory's mode does not protect it from agents that run as this server's user. A read-only
+/// mount still allows reading, and connecting to another session's gateway.
 #[derive(Debug, thiserror::Error)]
 #[error(
-    "with the volume `{volume}` agents would get at the data directory `{data}`, and so at the token, at keys and at other \
+    "volume `{volume}` must not overlap the data directory `{data}`: agents could reach the token, keys and other \
      sessions; choose another data directory with `--data DIR`, or a narrower volume"
 )]
 pub struct DataDirExposed {
@@ -113,7 +120,10 @@ pub struct DataDirExposed {
     data: PathBuf,
 }
 
-/// Refuses volumes, and a workspace that all sessions share, through which agents would get at `data`.
+/// Checks that no volume, including a shared workspace, gives agents access to `data`.
+///
+/// # Errors
+/// Names the first volume that overlaps `data`.
 pub fn check_volumes_exclude(volumes: &[sandbox::SandboxVolume], data: &Path) -> Result<(), DataDirExposed> {
     match volumes.iter().find(|volume| volume.overlaps(data)) {
         Some(volume) => Err(DataDirExposed { volume: volume.host.clone(), data: data.to_owned() }),
@@ -121,27 +131,27 @@ pub fn check_volumes_exclude(volumes: &[sandbox::SandboxVolume], data: &Path) ->
     }
 }
 
-/// What the Docker driver is told.
+/// Returns the options of the Docker driver.
 pub fn docker_options(sandbox: &config::SandboxConfig, node: &str) -> sandbox::DockerOptions {
-    let given = |text: &String| Some(text.clone()).filter(|text| !text.is_empty());
+    let non_empty = |text: &String| Some(text.clone()).filter(|text| !text.is_empty());
     sandbox::DockerOptions {
         node: node.to_owned(),
-        runtime: given(&sandbox.runtime),
+        runtime: non_empty(&sandbox.runtime),
         readonly_root: sandbox.readonly_root,
-        host: given(&sandbox.docker_host),
+        host: non_empty(&sandbox.docker_host),
     }
 }
 
-/// A time after which something happens, where 0 means that it never does.
+/// Converts a delay. 0 becomes [`Duration::MAX`], which means never.
 pub fn never_if_zero(span: TimeSpan) -> Duration {
     if span.0.is_zero() { Duration::MAX } else { span.0 }
 }
 
-/// User and group that agents run as: never root.
+/// Returns the user and group that agents run as. Never root.
 pub fn user(sandbox: &config::SandboxConfig) -> (u32, u32) {
     let root = rustix::process::geteuid().is_root();
     let own = |id: u32| if root { UNPRIVILEGED_ID } else { id };
-    let pick = |wanted: UnixId, own: u32| match wanted {
+    let pick = |configured: UnixId, own: u32| match configured {
         UnixId::Auto => own,
         UnixId::Fixed(id) => id,
     };
@@ -163,7 +173,7 @@ mod tests {
     }
 
     #[test]
-    fn a_sole_key_goes_to_the_provider_that_it_belongs_to() {
+    fn sole_key_goes_to_its_provider() {
         let check = |default: &str, key: &str, expected: &str| {
             let options = gateway_options(&model(default, key, "http://u"));
             let (with, without) = match expected {
@@ -172,7 +182,7 @@ mod tests {
             };
             assert_eq!(with.api_key, Some(gateway::ProviderKey::new(key)), "{default}");
             assert_eq!((with.base_url.as_str(), without.base_url.as_str()), ("http://u", ""), "{default}");
-            assert_eq!(without.api_key, None, "{default}: a key is shown to nobody but its own provider");
+            assert_eq!(without.api_key, None, "{default}: a key goes only to its own provider");
         };
         check("claude-sonnet-4-5", "k", "anthropic");
         check("anthropic/x", "k", "anthropic");
@@ -183,7 +193,7 @@ mod tests {
     }
 
     #[test]
-    fn a_key_by_name_wins_over_the_sole_one() {
+    fn named_key_wins_over_the_sole_key() {
         let mut model = model("gpt-5", "sole", "http://u");
         model.openai = config::ProviderConfig { api_key: SecretString::new("named"), base_url: "http://named".into() };
         let options = gateway_options(&model);

@@ -1,4 +1,5 @@
-//! What each layer says, key by key, and where it says so. Knows nothing of types: [`super::load`] judges.
+//! Layers of the configuration: reads each source into key settings with their origin. Values stay
+//! untyped, and [`super::load`] checks them.
 
 use std::{
     collections::BTreeMap,
@@ -11,16 +12,16 @@ use toml::{
     de::{DeTable, DeValue},
 };
 
-/// One key, set by one layer.
+/// Setting of a key by one layer.
 #[derive(Debug)]
 pub(super) struct ConfigSetting {
-    /// Its full name: `server.bind`.
+    /// Full name of the key, such as `server.bind`.
     pub key: String,
     pub value: Value,
     pub origin: SettingOrigin,
 }
 
-/// Where a value comes from, as an error names it.
+/// Origin of a value, as an error names it.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum SettingOrigin {
     File { path: PathBuf, line: usize },
@@ -38,7 +39,7 @@ impl fmt::Display for SettingOrigin {
     }
 }
 
-/// Variables that users of this field set already, and the keys that they mean.
+/// Variables that are common in this field, with the keys that they set.
 const WELL_KNOWN_VARIABLES: [(&str, &str); 9] = [
     ("ANTHROPIC_API_KEY", "model.anthropic.api_key"),
     ("DOCKER_HOST", "sandbox.docker_host"),
@@ -53,9 +54,11 @@ const WELL_KNOWN_VARIABLES: [(&str, &str); 9] = [
 
 const ENV_PREFIX: &str = "GREENROOM_";
 
-/// What the environment says: the well-known variables, then `GREENROOM_<SECTION>__<KEY>`, which say it more exactly.
+/// Reads the environment: first the well-known variables, then `GREENROOM_<SECTION>__<KEY>`, which
+/// take precedence.
 ///
-/// A variable that is set to nothing counts as not set: that is how a shell unsets one for a single command.
+/// An empty variable counts as unset, because a shell unsets a variable for a single command this
+/// way.
 pub(super) fn environment(variables: &BTreeMap<String, String>, defaults: &toml::Table) -> Vec<ConfigSetting> {
     let setting = |name: &str, key: String, text: &str| ConfigSetting {
         value: parse_typed(text, find(defaults, &key)),
@@ -73,7 +76,7 @@ pub(super) fn environment(variables: &BTreeMap<String, String>, defaults: &toml:
     well_known.chain(by_key).collect()
 }
 
-/// What the command line says.
+/// Reads the flags of the command line.
 pub(super) fn flags(flags: &[(&'static str, &'static str, String)], defaults: &toml::Table) -> Vec<ConfigSetting> {
     let setting = |(key, flag, text): &(&str, &'static str, String)| ConfigSetting {
         key: (*key).to_owned(),
@@ -83,7 +86,8 @@ pub(super) fn flags(flags: &[(&'static str, &'static str, String)], defaults: &t
     flags.iter().map(setting).collect()
 }
 
-/// A variable that was surely meant for us and names no key, such as `GREENROOM_SERVER_BIND`; and what it should be.
+/// Finds a variable that is a misspelt key, such as `GREENROOM_SERVER_BIND`. Returns its name and
+/// the correct name.
 pub(super) fn misspelt(variables: &BTreeMap<String, String>, defaults: &toml::Table) -> Option<(String, String)> {
     variables.keys().find_map(|name| {
         let rest = name.strip_prefix(ENV_PREFIX).filter(|rest| !rest.contains("__"))?;
@@ -93,7 +97,8 @@ pub(super) fn misspelt(variables: &BTreeMap<String, String>, defaults: &toml::Ta
     })
 }
 
-/// A text as the type that its default has. What does not fit stays a text, and is refused as one later.
+/// Parses `text` as the type of the key's default. Text that does not parse stays a string, and is
+/// rejected later.
 fn parse_typed(text: &str, default: Option<&Value>) -> Value {
     let parsed = || toml::from_str::<toml::Table>(&format!("v = {text}")).ok()?.remove("v");
     match default {
@@ -105,14 +110,17 @@ fn parse_typed(text: &str, default: Option<&Value>) -> Value {
     }
 }
 
-/// What a file says, with the line of each key. `Err`: it is no TOML, and in which line.
+/// Reads a file, with the line of each key.
+///
+/// # Errors
+/// Returns the line and the reason if `text` is no valid TOML.
 pub(super) fn file(path: &Path, text: &str, defaults: &toml::Table) -> Result<Vec<ConfigSetting>, (usize, String)> {
     let syntax = |e: toml::de::Error| (e.span().map_or(1, |span| line_of(text, span.start)), e.message().to_owned());
     let values: toml::Table = toml::from_str(text).map_err(syntax)?;
-    let places = DeTable::parse(text).map_err(syntax)?;
+    let spans = DeTable::parse(text).map_err(syntax)?;
     let mut settings = Vec::new();
     walk(&values, defaults, "", &mut |key, value| {
-        let line = key_offset(places.get_ref(), key).map_or(1, |at| line_of(text, at));
+        let line = key_offset(spans.get_ref(), key).map_or(1, |at| line_of(text, at));
         let origin = SettingOrigin::File { path: path.to_owned(), line };
         settings.push(ConfigSetting { key: key.to_owned(), value: value.clone(), origin });
     });
@@ -130,14 +138,14 @@ fn walk(table: &toml::Table, defaults: &toml::Table, prefix: &str, each: &mut dy
     }
 }
 
-/// The value at `key`.
+/// Returns the value at `key`.
 pub(super) fn find<'a>(table: &'a toml::Table, key: &str) -> Option<&'a Value> {
     let mut names = key.split('.');
     let first = table.get(names.next()?)?;
     names.try_fold(first, |value, name| value.get(name))
 }
 
-/// Where in the text the key stands.
+/// Returns the offset of `key` in the text.
 fn key_offset(table: &DeTable<'_>, key: &str) -> Option<usize> {
     let (name, rest) = key.split_once('.').map_or((key, None), |(name, rest)| (name, Some(rest)));
     let (at, value) = table.iter().find(|(k, _)| k.get_ref().as_ref() == name)?;

@@ -1,4 +1,4 @@
-//! Merges the layers, one key at a time, so that each error names the one place that is wrong.
+//! Loading: merges the layers key by key, so that each error names exactly one place.
 
 use std::{
     collections::BTreeMap,
@@ -16,44 +16,47 @@ use super::{
 
 const DEFAULTS: &str = include_str!("../../config/default.toml");
 
-/// The name of the file in the data directory.
+/// Name of the configuration file in the data directory.
 const FILE_NAME: &str = "greenroom.toml";
 
-/// Where a configuration is put together from, beside the defaults.
+/// Sources of a configuration, besides the defaults.
 #[derive(Debug, Default)]
 pub struct ConfigSources {
-    /// `--config`: this file, and no other.
+    /// File of `--config`. Replaces the user's file and the data directory's file.
     pub file: Option<PathBuf>,
     pub environment: BTreeMap<String, String>,
-    /// Key, flag, value.
+    /// Flags as key, flag name and value.
     pub flags: Vec<(&'static str, &'static str, String)>,
 }
 
-/// What is wrong with the configuration. The text names the place and the way out.
+/// Error in the configuration. The text names the place and the way out.
 #[derive(Debug, thiserror::Error)]
 pub enum ConfigError {
-    #[error("`{path}` cannot be read: {source}")]
+    #[error("cannot read `{path}`: {source}")]
     Unreadable {
         path: PathBuf,
         #[source]
         source: io::Error,
     },
-    #[error("`{path}` line {line} is no TOML: {detail}")]
+    #[error("`{path}` line {line} is not valid TOML: {detail}")]
     Syntax { path: PathBuf, line: usize, detail: String },
-    #[error("{origin}: there is no key `{key}`; {there_is}")]
-    UnknownKey { origin: SettingOrigin, key: String, there_is: String },
-    #[error("environment variable `{name}` names no key; write `{meant}`")]
-    Misspelt { name: String, meant: String },
+    #[error("{origin}: unknown key `{key}`; {known_keys}")]
+    UnknownKey { origin: SettingOrigin, key: String, known_keys: String },
+    #[error("environment variable `{name}` is not a setting; use `{correct_name}`")]
+    Misspelt { name: String, correct_name: String },
     #[error("{origin}: `{key}`: {detail}")]
     BadValue { origin: SettingOrigin, key: String, detail: String },
-    #[error("{origin}: `data.dir` cannot be set by a file that lies in the data directory; remove it there")]
+    #[error("{origin}: `data.dir` cannot be set by the file in the data directory; remove it from that file")]
     Circular { origin: SettingOrigin },
-    #[error("there is no home directory to keep data in; say where with `--data DIR`")]
+    #[error("no home directory to store data in; choose a directory with `--data DIR`")]
     NoHome,
 }
 
 impl Config {
-    /// Defaults, files, environment, flags: what is said later wins.
+    /// Loads the configuration. Order: defaults, files, environment, flags. Later layers win.
+    ///
+    /// # Errors
+    /// Returns the first invalid setting, with its place.
     pub fn load(sources: &ConfigSources) -> Result<Config, ConfigError> {
         let mut merged = MergedLayers::defaults();
         let above = environment_and_flags(sources, &merged.tree)?;
@@ -69,7 +72,7 @@ impl Config {
         Ok(config)
     }
 
-    /// The defaults alone, with a data directory of the caller's choice.
+    /// Returns the defaults with the data directory `dir`.
     pub fn with_data_dir(dir: impl Into<PathBuf>) -> Config {
         let mut config = MergedLayers::defaults().config;
         config.data.dir = dir.into();
@@ -77,10 +80,10 @@ impl Config {
     }
 }
 
-/// The environment and the flags, in this order.
+/// Reads the environment and the flags, in this order.
 fn environment_and_flags(sources: &ConfigSources, defaults: &Table) -> Result<Vec<ConfigSetting>, ConfigError> {
-    if let Some((name, meant)) = layers::misspelt(&sources.environment, defaults) {
-        return Err(ConfigError::Misspelt { name, meant });
+    if let Some((name, correct_name)) = layers::misspelt(&sources.environment, defaults) {
+        return Err(ConfigError::Misspelt { name, correct_name });
     }
     let mut above = layers::environment(&sources.environment, defaults);
     above.extend(layers::flags(&sources.flags, defaults));
@@ -95,14 +98,15 @@ fn data_dir(config: &Config, environment: &BTreeMap<String, String>) -> Result<P
     base_dir(environment, "XDG_DATA_HOME", ".local/share").ok_or(ConfigError::NoHome)
 }
 
-/// `$variable/greenroom`, or `~/<otherwise>/greenroom`. A relative path there is ignored, as the XDG specification says.
+/// Returns `$variable/greenroom`, or `~/<otherwise>/greenroom`. A relative path in `variable` is
+/// ignored, as the XDG base directory specification requires.
 fn base_dir(environment: &BTreeMap<String, String>, variable: &str, otherwise: &str) -> Option<PathBuf> {
     let absolute = |name: &str| environment.get(name).map(PathBuf::from).filter(|path| path.is_absolute());
     let base = absolute(variable).or_else(|| absolute("HOME").map(|home| home.join(otherwise)))?;
     Some(base.join("greenroom"))
 }
 
-/// The layers so far: as they were written, and as they were understood.
+/// Layers merged so far: as written, and as typed configuration.
 struct MergedLayers {
     tree: Table,
     config: Config,
@@ -110,12 +114,13 @@ struct MergedLayers {
 
 impl MergedLayers {
     fn defaults() -> MergedLayers {
-        let tree: Table = toml::from_str(DEFAULTS).expect("the defaults are compiled in, and a test reads them");
-        let config = Config::deserialize(tree.clone()).expect("the defaults are compiled in, and a test reads them");
+        let tree: Table = toml::from_str(DEFAULTS).expect("the compiled-in defaults are valid: a test reads them");
+        let config = Config::deserialize(tree.clone()).expect("the compiled-in defaults are valid: a test reads them");
         MergedLayers { tree, config }
     }
 
-    /// The user's file, and the data directory's, wherever that is by then.
+    /// Applies the user's file, then the file of the data directory, wherever the layers so far
+    /// place it.
     fn apply_default_files(&mut self, sources: &ConfigSources, above: &[ConfigSetting]) -> Result<(), ConfigError> {
         if let Some(dir) = base_dir(&sources.environment, "XDG_CONFIG_HOME", ".config") {
             self.apply_optional_file(&dir.join("config.toml"))?;
@@ -152,12 +157,13 @@ impl MergedLayers {
         settings.into_iter().try_for_each(|setting| self.apply(setting))
     }
 
-    /// Takes one key over. Everything was fine before it, so whatever is wrong now is its fault.
+    /// Applies one setting. The configuration was valid before, so any error is caused by this
+    /// setting.
     fn apply(&mut self, setting: ConfigSetting) -> Result<(), ConfigError> {
         let ConfigSetting { key, value, origin } = setting;
         let Some(slot) = slot(&mut self.tree, &key) else {
-            let there_is = known_keys(&self.tree, &key);
-            return Err(ConfigError::UnknownKey { origin, key, there_is });
+            let known_keys = known_keys(&self.tree, &key);
+            return Err(ConfigError::UnknownKey { origin, key, known_keys });
         };
         let shown = if is_secret(&key) { String::new() } else { describe_value(&value) };
         *slot = match key.as_str() {
@@ -167,8 +173,8 @@ impl MergedLayers {
         let bad = |detail: String| ConfigError::BadValue { origin: origin.clone(), key: key.clone(), detail };
         self.config = Config::deserialize(self.tree.clone()).map_err(|e| bad(format!("{shown}{}", e.message())))?;
         match self.config.invalid_value() {
-            Some(nonsense) if nonsense.key == key => Err(bad(format!("{shown}{}", nonsense.why))),
-            Some(nonsense) => Err(bad(format!("{shown}with it `{}` makes no sense: {}", nonsense.key, nonsense.why))),
+            Some(invalid) if invalid.key == key => Err(bad(format!("{shown}{}", invalid.reason))),
+            Some(invalid) => Err(bad(format!("{shown}it makes `{}` invalid: {}", invalid.key, invalid.reason))),
             None => Ok(()),
         }
     }
@@ -190,7 +196,7 @@ fn unreadable(path: &Path, source: io::Error) -> ConfigError {
     ConfigError::Unreadable { path: path.to_owned(), source }
 }
 
-/// Where the value of `key` lives; `None` for a key that there is not, and for a whole section.
+/// Returns the value of `key`. `None` for an unknown key and for a whole section.
 fn slot<'a>(tree: &'a mut Table, key: &str) -> Option<&'a mut Value> {
     let mut names = key.split('.');
     let first = tree.get_mut(names.next()?)?;
@@ -198,18 +204,18 @@ fn slot<'a>(tree: &'a mut Table, key: &str) -> Option<&'a mut Value> {
     Some(slot).filter(|value| !value.is_table())
 }
 
-/// What there is in place of a key that there is not.
+/// Lists the valid keys nearest to an unknown key.
 fn known_keys(tree: &Table, key: &str) -> String {
     let names = |table: &Table| table.keys().map(|name| format!("`{name}`")).collect::<Vec<_>>().join(", ");
     let sections = key.match_indices('.').map(|(at, _)| &key[..at]).chain([key]);
     let deepest = sections.filter_map(|name| Some((name, layers::find(tree, name)?.as_table()?))).next_back();
     match deepest {
         Some((section, table)) => format!("`{section}` has {}", names(table)),
-        None => format!("there are the sections {}", names(tree)),
+        None => format!("the sections are {}", names(tree)),
     }
 }
 
-/// The rows of `value`, and those rows of `slot` whose `model` it does not name.
+/// Merges price rows: all rows of `value`, and the rows of `slot` for other models.
 fn merge_price_rows(slot: &Value, value: Value) -> Value {
     let (Value::Array(old), Value::Array(new)) = (slot, &value) else { return value };
     let named = |row: &Value| new.iter().any(|other| other.get("model") == row.get("model"));
@@ -223,7 +229,7 @@ fn is_secret(key: &str) -> bool {
 fn describe_value(value: &Value) -> String {
     match value {
         Value::Array(_) | Value::Table(_) => String::new(),
-        scalar => format!("{scalar} does not fit: "),
+        scalar => format!("{scalar} is invalid: "),
     }
 }
 

@@ -1,6 +1,8 @@
-//! What an operator can set, as types. `config/default.toml` has every key with its default and its reason.
+//! Configuration of the server, as types. `config/default.toml` lists every key with its default
+//! and its reason.
 //!
-//! [`Config::load`] merges the layers; a value that is wrong is reported with the layer, the line and the key it stands in.
+//! [`Config::load`] merges the layers. An error names the layer, the line and the key of the
+//! invalid value.
 
 use std::{net::SocketAddr, path::PathBuf};
 
@@ -14,7 +16,7 @@ mod value;
 pub use load::{ConfigError, ConfigSources};
 pub use value::{SecretString, TimeSpan, UnixId, VolumeAccessConfig, VolumeConfig};
 
-/// All of it. Every field is a key of `config/default.toml`.
+/// Complete configuration. Every field is a key of `config/default.toml`.
 #[derive(Debug, Clone, PartialEq, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct Config {
@@ -34,7 +36,7 @@ pub struct ServerConfig {
     pub allowed_origins: Vec<String>,
     pub allowed_hosts: Vec<String>,
     pub token: SecretString,
-    /// 0: one per core.
+    /// Threads that serve HTTP. 0: one per core.
     pub workers: usize,
     pub max_connections: usize,
     pub header_timeout: TimeSpan,
@@ -46,7 +48,7 @@ pub struct ServerConfig {
 #[derive(Debug, Clone, PartialEq, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct DataConfig {
-    /// Never empty once loaded.
+    /// Data directory. Never empty once loaded.
     pub dir: PathBuf,
     pub journal: JournalBackend,
 }
@@ -62,19 +64,19 @@ pub enum JournalBackend {
 #[serde(deny_unknown_fields)]
 pub struct SandboxConfig {
     pub driver: DriverChoice,
-    /// Empty: `unix:///var/run/docker.sock`.
+    /// Address of the engine. Empty: `unix:///var/run/docker.sock`.
     pub docker_host: String,
     pub image: String,
     pub memory: ByteSize,
     pub cpus: f64,
     pub pids: u64,
-    /// `none`, or an engine's network.
+    /// `none`, or the name of an engine's network.
     pub network: String,
     pub volumes: Vec<VolumeConfig>,
     pub uid: UnixId,
     pub gid: UnixId,
     pub readonly_root: bool,
-    /// Empty: the engine's default.
+    /// OCI runtime. Empty: the engine's default.
     pub runtime: String,
     pub max_starting: usize,
     pub max_waiting: usize,
@@ -85,11 +87,11 @@ pub struct SandboxConfig {
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Deserialize, clap::ValueEnum)]
 #[serde(rename_all = "lowercase")]
 pub enum DriverChoice {
-    /// Docker where an engine answers, else process.
+    /// Docker if an engine answers, else the process driver
     Auto,
-    /// Containers.
+    /// Docker containers
     Docker,
-    /// Confined processes of this host.
+    /// Confined processes of this host
     Process,
 }
 
@@ -103,10 +105,10 @@ pub struct AgentConfig {
 #[derive(Debug, Clone, PartialEq, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct ModelConfig {
-    /// Empty: the first of `models` that can be asked.
+    /// Model of sessions that name none. Empty: the first of `models` that is usable.
     pub default: String,
     pub models: Vec<String>,
-    /// Of the provider of `default`.
+    /// Key of the provider of `default`.
     pub api_key: SecretString,
     pub base_url: String,
     pub demo_tokens_per_second: u32,
@@ -122,7 +124,7 @@ pub struct ModelConfig {
 #[serde(deny_unknown_fields)]
 pub struct ProviderConfig {
     pub api_key: SecretString,
-    /// Empty: the provider's own service.
+    /// Base URL. Empty: the provider's official service.
     pub base_url: String,
 }
 
@@ -143,11 +145,11 @@ pub struct TimeoutConfig {
     pub idle: TimeSpan,
 }
 
-/// USD per million tokens.
+/// Prices of a model in USD per million tokens.
 #[derive(Debug, Clone, PartialEq, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct PriceConfig {
-    /// A model as its provider names it; one `*` at the end stands for anything.
+    /// Model name used by the provider. A final `*` matches any ending.
     pub model: String,
     pub input: f64,
     pub output: f64,
@@ -155,11 +157,11 @@ pub struct PriceConfig {
     pub cache_read: f64,
     #[serde(default)]
     pub cache_write: f64,
-    /// The model's context, in tokens.
+    /// Context size of the model in tokens.
     pub context_limit: Option<u64>,
 }
 
-/// 0 means never.
+/// Times of the sweeper. For `pause_after` and `stop_after`, 0 means never.
 #[derive(Debug, Clone, PartialEq, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct SweeperConfig {
@@ -171,7 +173,7 @@ pub struct SweeperConfig {
 #[derive(Debug, Clone, PartialEq, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct LogConfig {
-    /// What `tracing_subscriber::EnvFilter` reads.
+    /// Filter in the syntax of `tracing_subscriber::EnvFilter`.
     pub level: String,
     pub format: LogFormat,
 }
@@ -185,52 +187,81 @@ pub enum LogFormat {
     Json,
 }
 
-/// A value that has the right type and still makes no sense.
+/// Value that has the right type but breaks a rule.
 #[derive(Debug, PartialEq)]
 struct InvalidValue {
     key: &'static str,
-    why: &'static str,
+    reason: &'static str,
 }
 
 impl Config {
-    /// The first value that has the right type and still makes no sense.
+    /// Returns the first value that has the right type but breaks a rule.
     fn invalid_value(&self) -> Option<InvalidValue> {
         let rules = [
-            (self.sandbox.memory >= ByteSize::mib(32), "sandbox.memory", "an agent needs 32MiB at least"),
-            (self.sandbox.cpus > 0.0, "sandbox.cpus", "it is in CPUs, such as 1.5, and more than 0"),
-            (self.sandbox.pids >= 16, "sandbox.pids", "an agent with its tools needs 16 at least"),
-            (self.sandbox.uid != UnixId::Fixed(0), "sandbox.uid", "agents never run as root"),
-            (self.sandbox.gid != UnixId::Fixed(0), "sandbox.gid", "agents never run as root"),
-            (self.sandbox.max_starting > 0, "sandbox.max_starting", "with 0 no session would ever start"),
-            (!self.sandbox.network.is_empty(), "sandbox.network", "it is `none`, or the name of a network"),
-            (self.sandbox.network != "host", "sandbox.network", "the host's own network would be no wall"),
-            (self.agent.max_steps > 0, "agent.max_steps", "with 0 no agent could take a step"),
-            (self.model.retry.max_attempts > 0, "model.retry.max_attempts", "it counts the first attempt too"),
-            (!self.sweeper.every.0.is_zero(), "sweeper.every", "it would never rest"),
-            (!self.server.header_timeout.0.is_zero(), "server.header_timeout", "no request would arrive in time"),
-            (self.server.max_connections > 0, "server.max_connections", "with 0 nobody could connect"),
-            (self.server.max_body >= ByteSize::kib(16), "server.max_body", "a request needs 16KiB at least"),
+            (
+                self.sandbox.memory >= ByteSize::mib(32),
+                "sandbox.memory",
+                "must be at least 32MiB, which an agent needs",
+            ),
+            (self.sandbox.cpus > 0.0, "sandbox.cpus", "must be a number of CPUs above 0, such as 1.5"),
+            (self.sandbox.pids >= 16, "sandbox.pids", "must be at least 16, which an agent with its tools needs"),
+            (self.sandbox.uid != UnixId::Fixed(0), "sandbox.uid", "must not be 0: agents never run as root"),
+            (self.sandbox.gid != UnixId::Fixed(0), "sandbox.gid", "must not be 0: agents never run as root"),
+            (
+                self.sandbox.max_starting > 0,
+                "sandbox.max_starting",
+                "must be at least 1; with 0 no session could start",
+            ),
+            (!self.sandbox.network.is_empty(), "sandbox.network", "must be `none` or the name of a network"),
+            (self.sandbox.network != "host", "sandbox.network", "must not be `host`, which gives no isolation"),
+            (self.agent.max_steps > 0, "agent.max_steps", "must be at least 1; with 0 an agent could take no step"),
+            (
+                self.model.retry.max_attempts > 0,
+                "model.retry.max_attempts",
+                "must be at least 1; the first attempt counts too",
+            ),
+            (
+                !self.sweeper.every.0.is_zero(),
+                "sweeper.every",
+                "must be more than 0; with 0 the sweeper would run without a pause",
+            ),
+            (
+                !self.server.header_timeout.0.is_zero(),
+                "server.header_timeout",
+                "must be more than 0; with 0 no request could arrive in time",
+            ),
+            (
+                self.server.max_connections > 0,
+                "server.max_connections",
+                "must be at least 1; with 0 no client could connect",
+            ),
+            (
+                self.server.max_body >= ByteSize::kib(16),
+                "server.max_body",
+                "must be at least 16KiB, which a request needs",
+            ),
             (
                 self.server.token.is_valid_token(),
                 "server.token",
-                "it has 16 letters, digits or `-._~` at least, or is empty",
+                "must have at least 16 characters (letters, digits, `-._~`); leave it empty to have one generated",
             ),
             (
                 self.server.allowed_origins.iter().all(|origin| is_origin(origin)),
                 "server.allowed_origins",
-                "an origin is scheme, host and port without a path, such as `https://tools.example`",
+                "each origin must be scheme, host and port in lower case without a path, such as `https://tools.example`",
             ),
             (
                 tracing_subscriber::EnvFilter::try_new(&self.log.level).is_ok(),
                 "log.level",
-                "it is error, warn, info, debug or trace, or by module such as `info,greenroom::web=debug`",
+                "must be error, warn, info, debug or trace, or filters by module such as `info,greenroom::web=debug`",
             ),
         ];
-        rules.into_iter().find(|(fine, ..)| !fine).map(|(_, key, why)| InvalidValue { key, why })
+        rules.into_iter().find(|(valid, ..)| !valid).map(|(_, key, reason)| InvalidValue { key, reason })
     }
 }
 
-/// An origin as browsers send it: lower case, no path, no slash at the end.
+/// Returns true if `text` is an origin as browsers send it: lower case, no path, no trailing slash.
+
 fn is_origin(text: &str) -> bool {
     let host = text.strip_prefix("https://").or_else(|| text.strip_prefix("http://"));
     host.is_some_and(|host| {

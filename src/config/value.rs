@@ -1,4 +1,4 @@
-//! The types of single values: times, secrets, users, volumes.
+//! Types of single values: times, secrets, users, volumes.
 
 use std::{
     fmt,
@@ -9,7 +9,7 @@ use std::{
 
 use serde::{Deserialize, Deserializer, de};
 
-/// A length of time: `"90s"`, `"30min"`, `"1h 30min"`, or a number of seconds.
+/// Length of time: `"90s"`, `"30min"`, `"1h 30min"`, or a number of seconds.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
 pub struct TimeSpan(pub Duration);
 
@@ -17,18 +17,18 @@ impl<'de> Deserialize<'de> for TimeSpan {
     fn deserialize<D: Deserializer<'de>>(from: D) -> Result<TimeSpan, D::Error> {
         match NumberOrText::deserialize(from)? {
             NumberOrText::Number(seconds) => u64::try_from(seconds).ok().map(Duration::from_secs),
-            // The environment has nothing but texts.
+            // Environment variables are always strings.
             NumberOrText::Text(text) => match text.trim().parse() {
                 Ok(seconds) => Some(Duration::from_secs(seconds)),
                 Err(_) => jiff::SignedDuration::from_str(&text).ok().and_then(|span| span.try_into().ok()),
             },
         }
         .map(TimeSpan)
-        .ok_or_else(|| de::Error::custom("no length of time; write `90s`, `30min`, `1h 30min` or a number of seconds"))
+        .ok_or_else(|| de::Error::custom("must be a length of time: `90s`, `30min`, `1h 30min` or a number of seconds"))
     }
 }
 
-/// A text that no log, no error and no `Debug` shows. Empty: not set.
+/// Secret that no log, error or `Debug` output shows. Empty: not set.
 #[derive(Clone, Default, PartialEq, Eq, Deserialize)]
 #[serde(transparent)]
 pub struct SecretString(String);
@@ -38,12 +38,13 @@ impl SecretString {
         SecretString(text.into())
     }
 
-    /// The text itself, where one is set, without the white space that a copied key often brings along.
+    /// Returns the secret, if set, without the white space that copying often adds.
     pub fn expose(&self) -> Option<&str> {
         Some(self.0.trim()).filter(|text| !text.is_empty())
     }
 
-    /// Whether it can be a token: hard to guess, and the same in a header, in an address and in a shell.
+    /// Returns true if the secret is empty or usable as a token: hard to guess, and literal in
+    /// headers, URLs and shells.
     pub(super) fn is_valid_token(&self) -> bool {
         let plain = |b: u8| b.is_ascii_alphanumeric() || b"-._~".contains(&b);
         self.expose().is_none_or(|text| text.len() >= 16 && text.bytes().all(plain))
@@ -56,11 +57,12 @@ impl fmt::Debug for SecretString {
     }
 }
 
-/// A user or a group of this host.
+/// User or group of this host.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum UnixId {
-    /// The one that runs this server; where that is root, nobody.
+    /// User or group of this server. The unprivileged id 65532 if that is root.
     Auto,
+    /// Given id.
     Fixed(u32),
 }
 
@@ -71,11 +73,11 @@ impl<'de> Deserialize<'de> for UnixId {
             NumberOrText::Text(text) if text == "auto" => Some(UnixId::Auto),
             NumberOrText::Text(text) => text.parse().ok().map(UnixId::Fixed),
         }
-        .ok_or_else(|| de::Error::custom("no user or group; write its number, or `auto`"))
+        .ok_or_else(|| de::Error::custom("must be the number of a user or group, or `auto`"))
     }
 }
 
-/// A directory of this host inside every sandbox: `"/host:/inside"`, `"/host:/inside:ro"`.
+/// Directory of this host inside every sandbox: `"/host:/inside"`, `"/host:/inside:ro"`.
 #[derive(Debug, Clone, PartialEq, Eq, Deserialize)]
 #[serde(try_from = "String")]
 pub struct VolumeConfig {
@@ -97,28 +99,28 @@ impl TryFrom<String> for VolumeConfig {
         let (host, inside, access) = match text.split(':').collect::<Vec<_>>()[..] {
             [host, inside] | [host, inside, "rw"] => (host, inside, VolumeAccessConfig::ReadWrite),
             [host, inside, "ro"] => (host, inside, VolumeAccessConfig::ReadOnly),
-            _ => return Err(format!("`{text}` is no volume; write `/host:/inside:ro` or `/host:/inside:rw`")),
+            _ => return Err(format!("volume `{text}` must have the form `/host:/inside:ro` or `/host:/inside:rw`")),
         };
         let (host, inside) = (PathBuf::from(host), PathBuf::from(inside));
         if !host.is_absolute() || !inside.is_absolute() {
-            return Err(format!("`{text}` is no volume; both of its paths begin with `/`"));
+            return Err(format!("both paths of volume `{text}` must begin with `/`"));
         }
         if inside.starts_with("/greenroom") {
-            return Err(format!("`{text}` would hide the agent; choose a place outside `/greenroom`"));
+            return Err(format!("volume `{text}` must not hide the agent; choose a path outside `/greenroom`"));
         }
         if inside == Path::new("/workspace") && access == VolumeAccessConfig::ReadOnly {
             return Err(format!(
-                "`{text}` would be no workspace, as agents write in theirs; mount what is only to be read at a place of its own, \
-                 such as `/data`"
+                "volume `{text}` must be writable, because agents write to their workspace; mount read-only data at another \
+                 path, such as `/data`"
             ));
         }
         Ok(VolumeConfig { host, inside, access })
     }
 }
 
-/// What a person may write as a number or as a text.
+/// Value that may be written as a number or as a string.
 #[derive(Deserialize)]
-#[serde(untagged, expecting = "neither a number nor a text")]
+#[serde(untagged, expecting = "must be a number or a string")]
 enum NumberOrText {
     Number(i64),
     Text(String),
@@ -129,12 +131,12 @@ mod tests {
     use super::*;
 
     fn read<T: de::DeserializeOwned>(toml: &str) -> Result<T, String> {
-        let value = toml::from_str::<toml::Table>(&format!("v = {toml}")).expect("it is TOML")["v"].clone();
+        let value = toml::from_str::<toml::Table>(&format!("v = {toml}")).expect("the text is TOML")["v"].clone();
         value.try_into().map_err(|e: toml::de::Error| e.message().to_owned())
     }
 
     #[test]
-    fn spans() {
+    fn time_spans_are_parsed() {
         let check = |toml, expected: Option<u64>| {
             assert_eq!(read::<TimeSpan>(toml).ok(), expected.map(|ms| TimeSpan(Duration::from_millis(ms))), "{toml}");
         };
@@ -154,7 +156,7 @@ mod tests {
     }
 
     #[test]
-    fn users() {
+    fn user_ids_are_parsed() {
         let check = |toml, expected| assert_eq!(read::<UnixId>(toml).ok(), expected, "{toml}");
         check(r#""auto""#, Some(UnixId::Auto));
         check("1000", Some(UnixId::Fixed(1000)));
@@ -164,7 +166,7 @@ mod tests {
     }
 
     #[test]
-    fn volumes() {
+    fn volumes_are_parsed() {
         let check = |text: &str, expected: Result<(&str, &str, VolumeAccessConfig), &str>| match (
             VolumeConfig::try_from(text.to_owned()),
             expected,
@@ -172,14 +174,14 @@ mod tests {
             (Ok(volume), Ok((host, inside, access))) => {
                 assert_eq!(volume, VolumeConfig { host: host.into(), inside: inside.into(), access });
             }
-            (Err(why), Err(part)) => assert!(why.contains(part), "{why}"),
+            (Err(error), Err(part)) => assert!(error.contains(part), "{error}"),
             (got, expected) => panic!("{text}: {got:?}, expected {expected:?}"),
         };
         check("/a:/b", Ok(("/a", "/b", VolumeAccessConfig::ReadWrite)));
         check("/a:/b:rw", Ok(("/a", "/b", VolumeAccessConfig::ReadWrite)));
         check("/a:/b:ro", Ok(("/a", "/b", VolumeAccessConfig::ReadOnly)));
-        check("/a", Err("no volume"));
-        check("/a:/b:rx", Err("no volume"));
+        check("/a", Err("must have the form"));
+        check("/a:/b:rx", Err("must have the form"));
         check("a:/b", Err("begin with `/`"));
         check("/a:b:ro", Err("begin with `/`"));
         check("/a:/greenroom/run", Err("hide the agent"));
@@ -188,15 +190,15 @@ mod tests {
     }
 
     #[test]
-    fn a_secret_is_never_shown() {
+    fn debug_output_hides_secrets() {
         assert_eq!(format!("{:?}", SecretString::new("sk-canary")), "Secret(redacted)");
         assert_eq!(SecretString::new(" key\n").expose(), Some("key"));
         assert_eq!(SecretString::new("  ").expose(), None);
     }
 
     #[test]
-    fn tokens_that_can_be_guessed_or_would_break_a_header_are_not_fit() {
-        let check = |text: &str, fit| assert_eq!(SecretString::new(text).is_valid_token(), fit, "{text}");
+    fn weak_or_unsafe_tokens_are_invalid() {
+        let check = |text: &str, valid| assert_eq!(SecretString::new(text).is_valid_token(), valid, "{text}");
         check("", true);
         check("0123456789abcdef", true);
         check("short", false);

@@ -1,4 +1,4 @@
-//! One request to an endpoint, from its head to the beginning of its answer.
+//! Call handler: carries a request to an endpoint from its head to the start of its response.
 
 use std::{convert::Infallible, future::pending, panic::resume_unwind, sync::Arc};
 
@@ -27,120 +27,130 @@ use super::{
     upstream::{self, UpstreamError, UpstreamRequest, UpstreamResponse},
 };
 
-/// The longest request that is read on the session's own thread, bytes: within a millisecond or two.
+/// Largest request body that is parsed on the session's own thread, bytes. Takes a millisecond or
+/// two.
 const INLINE_BODY_LIMIT: usize = 1024 * 1024;
 
-/// Who said no.
+/// Rejection of a call, by its source.
 enum RejectedCall {
     Gateway(EndpointError),
     Provider { status: StatusCode, headers: HeaderMap, body: Bytes },
 }
 
 impl From<EndpointError> for RejectedCall {
-    fn from(refusal: EndpointError) -> RejectedCall {
-        RejectedCall::Gateway(refusal)
+    fn from(error: EndpointError) -> RejectedCall {
+        RejectedCall::Gateway(error)
     }
 }
 
-/// Always answers; what goes wrong is told in the shape of the provider that the path names.
+/// Handles one request. Errors become responses in the format of the provider that the path names.
 pub(super) async fn handle(
-    door: &Arc<EndpointContext>,
+    context: &Arc<EndpointContext>,
     request: Request<Incoming>,
 ) -> Result<Response<RelayBody>, Infallible> {
-    let cut = door.current_abort_token();
+    let abort = context.current_abort_token();
     let api = route::api_of_path(request.uri().path());
-    let answered = tokio::select! {
+    let result = tokio::select! {
         biased;
-        () = cut.cancelled() => Err(EndpointError::interrupted().into()),
-        answered = serve(door, request, cut.clone()) => answered,
+        () = abort.cancelled() => Err(EndpointError::interrupted().into()),
+        result = serve(context, request, abort.clone()) => result,
     };
-    Ok(match answered {
+    Ok(match result {
         Ok(response) => response,
-        Err(RejectedCall::Gateway(refusal)) => full_response(refusal.status, json_header(), refusal.body(api)),
+        Err(RejectedCall::Gateway(error)) => full_response(error.status, json_header(), error.body(api)),
         Err(RejectedCall::Provider { status, headers, body }) => full_response(status, headers, body),
     })
 }
 
 async fn serve(
-    door: &Arc<EndpointContext>,
+    context: &Arc<EndpointContext>,
     request: Request<Incoming>,
-    cut: CancellationToken,
+    abort: CancellationToken,
 ) -> Result<Response<RelayBody>, RejectedCall> {
     let (head, body) = request.into_parts();
     let route = GatewayRoute::find(&head.method, head.uri.path()).ok_or_else(|| unknown_path(&head))?;
-    let place = door.calls.clone().acquire_owned().await.expect("the semaphore of calls is never closed");
-    door.account.wait_until_caught_up().await;
-    door.account.may_call().map_err(EndpointError::forbidden)?;
+    let permit = context.calls.clone().acquire_owned().await.expect("the call semaphore is never closed");
+    context.account.wait_until_caught_up().await;
+    context.account.may_call().map_err(EndpointError::forbidden)?;
 
-    let (envelope, room) = if route.has_body() {
-        let (body, room) = read_body(door, body).await?;
-        let gateway = door.gateway.clone();
+    let (proxied, body_permit) = if route.has_body() {
+        let (body, body_permit) = read_body(context, body).await?;
+        let gateway = context.gateway.clone();
         let read = run_blocking_if_large(body.len(), move || {
-            let mut envelope = ProxiedRequest::read(route, body)?;
-            let name = gateway.options().upstream_name(route.api(), &envelope.model).to_owned();
-            envelope.set_model(&name);
-            Ok::<_, String>((envelope, room))
+            let mut proxied = ProxiedRequest::read(route, body)?;
+            let name = gateway.options().upstream_name(route.api(), &proxied.model).to_owned();
+            proxied.set_model(&name);
+            Ok::<_, String>((proxied, body_permit))
         });
-        let (envelope, room) = read.await.map_err(EndpointError::invalid)?;
-        (Some(envelope), Some(room))
+        let (proxied, body_permit) = read.await.map_err(EndpointError::invalid)?;
+        (Some(proxied), Some(body_permit))
     } else {
         (None, None)
     };
     let (model, request_bytes) =
-        envelope.as_ref().map_or(Default::default(), |envelope| (envelope.model.clone(), envelope.body.len()));
-    let input = envelope.as_ref().map_or(Ok(InputEstimate::default()), |envelope| estimate_input(door, envelope))?;
+        proxied.as_ref().map_or(Default::default(), |proxied| (proxied.model.clone(), proxied.body.len()));
+    let input = proxied.as_ref().map_or(Ok(InputEstimate::default()), |proxied| estimate_input(context, proxied))?;
 
-    // From here on, whoever hangs up or is interrupted has caused what it books when it is dropped.
+    // From here on, dropping the recorder books the usage: after a hang-up or an interrupt too.
     let meter = UsageMeter::new(route);
-    let mut tally = UsageRecorder { context: door.clone(), route, model, input, meter, may_be_billed: false };
-    let answer = match envelope {
-        Some(envelope) if envelope.model == DEMO => {
-            tally.may_be_billed = true;
-            let pace = door.gateway.options().demo_tokens_per_second;
-            let (answer, _) =
-                run_blocking_if_large(request_bytes, move || (demo::respond(route, &envelope, pace), room)).await;
-            answer?
+    let mut recorder = UsageRecorder { context: context.clone(), route, model, input, meter, may_be_billed: false };
+    let upstream_response = match proxied {
+        Some(proxied) if proxied.model == DEMO => {
+            recorder.may_be_billed = true;
+            let pace = context.gateway.options().demo_tokens_per_second;
+            let (response, _) =
+                run_blocking_if_large(request_bytes, move || (demo::respond(route, &proxied, pace), body_permit)).await;
+            response?
         }
-        None if !door.gateway.options().usable(route.api()) => demo::models(route.api()),
-        envelope => {
-            let answer = call_provider(door, route, &head, envelope, &mut tally.may_be_billed).await?;
-            drop(room);
-            answer
+        None if !context.gateway.options().usable(route.api()) => demo::models(route.api()),
+        proxied => {
+            let response = call_provider(context, route, &head, proxied, &mut recorder.may_be_billed).await?;
+            drop(body_permit);
+            response
         }
     };
     let relay = ResponseRelay {
         route,
-        is_stream: answer.is_stream,
-        abort_token: cut,
-        usage_recorder: tally,
-        call_permit: place,
+        is_stream: upstream_response.is_stream,
+        abort_token: abort,
+        usage_recorder: recorder,
+        call_permit: permit,
     };
-    let mut response = Response::new(relay.start(answer.body));
-    *response.status_mut() = answer.status;
-    *response.headers_mut() = answer.headers;
+    let mut response = Response::new(relay.start(upstream_response.body));
+    *response.status_mut() = upstream_response.status;
+    *response.headers_mut() = upstream_response.headers;
     Ok(response)
 }
 
-/// How many tokens a request is thought to have, for where its provider does not come to tell. What it points at is taken for all
-/// that the model can read: it would be read for next to nothing otherwise by whoever hangs up in time.
-fn estimate_input(door: &EndpointContext, envelope: &ProxiedRequest) -> Result<InputEstimate, EndpointError> {
-    let sent = meter::estimate_tokens(envelope.body.len());
-    let model = &envelope.model;
-    // Without a price it costs an unknown amount, however much it is.
-    let price = door.gateway.options().price_of(model).filter(|_| envelope.has_external_refs);
+/// Estimates the input tokens of a request, for a provider that does not get to report them.
+///
+/// External references count as the model's whole context. Otherwise a client that hangs up in time
+/// would read them for next to nothing.
+///
+/// # Errors
+/// Rejects external references if the session has a budget and the model's price has no
+/// `context_limit`.
+fn estimate_input(context: &EndpointContext, proxied: &ProxiedRequest) -> Result<InputEstimate, EndpointError> {
+    let sent = meter::estimate_tokens(proxied.body.len());
+    let model = &proxied.model;
+    // A model without a price has an unknown cost, whatever the size.
+    let price = context.gateway.options().price_of(model).filter(|_| proxied.has_external_refs);
     match price.map(|price| price.context_limit) {
-        Some(Some(most)) => Ok(InputEstimate { by_bytes: sent, upper_bound: most }),
+        Some(Some(limit)) => Ok(InputEstimate { by_bytes: sent, upper_bound: limit }),
         None => Ok(InputEstimate { by_bytes: sent, upper_bound: sent }),
-        Some(None) if !door.account.has_budget() => Ok(InputEstimate { by_bytes: sent, upper_bound: sent }),
+        Some(None) if !context.account.has_budget() => Ok(InputEstimate { by_bytes: sent, upper_bound: sent }),
         Some(None) => Err(EndpointError::invalid(format!(
-            "`previous_response_id`, `conversation`, `prompt` and references in `input` point at what is kept elsewhere, which \
-             cannot be metered without a `context_limit` in the price of `{model}`; leave them out, or set that"
+            "`previous_response_id`, `conversation`, `prompt` and references in `input` point at external content, which \
+             cannot be metered without a `context_limit` in the price of `{model}`; leave them out, or set the limit"
         ))),
     }
 }
 
-/// What takes a moment for many bytes is done beside the thread, which the session shares with others. It is done to its end
-/// though nobody may wait for it any more, so the bytes' room goes with it.
+/// Runs `work` on a blocking thread if `bytes` is above [`INLINE_BODY_LIMIT`]. Other sessions share
+/// the session's thread.
+///
+/// `work` runs to its end even if the caller is dropped. The permit of the body therefore moves
+/// into `work`.
 async fn run_blocking_if_large<T: Send + 'static>(bytes: usize, work: impl FnOnce() -> T + Send + 'static) -> T {
     if bytes <= INLINE_BODY_LIMIT {
         return work();
@@ -149,7 +159,7 @@ async fn run_blocking_if_large<T: Send + 'static>(bytes: usize, work: impl FnOnc
         Ok(done) => done,
         Err(e) => match e.try_into_panic() {
             Ok(panic) => resume_unwind(panic),
-            // The server ends.
+            // The runtime is shutting down.
             Err(_) => pending().await,
         },
     }
@@ -157,60 +167,67 @@ async fn run_blocking_if_large<T: Send + 'static>(bytes: usize, work: impl FnOnc
 
 fn unknown_path(head: &Parts) -> EndpointError {
     let message =
-        format!("there is no `{} {}` here (there is: {})", head.method, head.uri.path(), route::list_routes());
+        format!("there is no `{} {}` here; the routes are: {}", head.method, head.uri.path(), route::list_routes());
     EndpointError::new(StatusCode::NOT_FOUND, "not_found_error", message)
 }
 
-/// Reads a request's body into room that is set aside for it first, so that no session keeps more than its share. It may
-/// come as slowly as it likes: a frozen sandbox sends nothing either, and who dawdles takes up only places of its own session.
-async fn read_body(door: &EndpointContext, body: Incoming) -> Result<(Bytes, OwnedSemaphorePermit), EndpointError> {
-    let largest = MAX_BODY_BYTES as u64;
-    let announced = body.size_hint().exact().unwrap_or(largest);
-    if announced > largest {
+/// Reads a request's body. Its space is reserved first, so that no session exceeds its share.
+///
+/// The read has no time limit, because a paused sandbox sends nothing. A slow client occupies only
+/// permits of its own session.
+///
+/// # Errors
+/// Returns an error if the body is larger than [`MAX_BODY_BYTES`] or breaks off.
+async fn read_body(context: &EndpointContext, body: Incoming) -> Result<(Bytes, OwnedSemaphorePermit), EndpointError> {
+    let limit = MAX_BODY_BYTES as u64;
+    let announced = body.size_hint().exact().unwrap_or(limit);
+    if announced > limit {
         return Err(too_large());
     }
-    let room = door.bodies.clone().acquire_many_owned(announced as u32).await;
-    let mut room = room.expect("the semaphore of bodies is never closed");
+    let body_permit = context.bodies.clone().acquire_many_owned(announced as u32).await;
+    let mut body_permit = body_permit.expect("the body semaphore is never closed");
     let body = match collect_body(Limited::new(body, MAX_BODY_BYTES)).await {
         Ok(body) => body,
         Err(e) if e.is::<http_body_util::LengthLimitError>() => return Err(too_large()),
-        Err(e) => return Err(EndpointError::invalid(format!("the request's body broke off: {e}"))),
+        Err(e) => return Err(EndpointError::invalid(format!("the request body ended early: {e}"))),
     };
-    // A body of unknown length was given all the room that there is.
-    drop(room.split(announced as usize - body.len()));
-    Ok((body, room))
+    // A body of unknown length had reserved all the space.
+    drop(body_permit.split(announced as usize - body.len()));
+    Ok((body, body_permit))
 }
 
-/// Copied as it comes: each piece is a part of a larger block of the HTTP library, and would keep it.
+/// Collects the chunks of `body` into one copy. Each chunk is part of a larger block of the HTTP
+/// library and would keep that block allocated.
 async fn collect_body<B: hyper::body::Body<Data = Bytes> + Unpin>(mut body: B) -> Result<Bytes, B::Error> {
     let mut whole = BytesMut::new();
     while let Some(frame) = body.frame().await {
-        if let Ok(piece) = frame?.into_data() {
-            whole.extend_from_slice(&piece);
+        if let Ok(chunk) = frame?.into_data() {
+            whole.extend_from_slice(&chunk);
         }
     }
     Ok(whole.freeze())
 }
 
 fn too_large() -> EndpointError {
-    let message = format!("the request is larger than {} MiB, which is the most that passes", MAX_BODY_BYTES >> 20);
+    let message = format!("the request is larger than {} MiB, which is the limit", MAX_BODY_BYTES >> 20);
     EndpointError::new(StatusCode::PAYLOAD_TOO_LARGE, "request_too_large", message)
 }
 
 async fn call_provider(
-    door: &EndpointContext,
+    context: &EndpointContext,
     route: GatewayRoute,
     head: &Parts,
-    envelope: Option<ProxiedRequest>,
-    is_owed: &mut bool,
+    proxied: Option<ProxiedRequest>,
+    may_be_billed: &mut bool,
 ) -> Result<UpstreamResponse, RejectedCall> {
-    let (options, api) = (door.gateway.options(), route.api());
+    let (options, api) = (context.gateway.options(), route.api());
     let provider = options.provider(api);
     if !options.usable(api) {
-        let why = format!("{} needs a key: set `{}`", error_response::provider_name(api), catalog::key_variable(api));
-        let refusal = EndpointError::new(StatusCode::FORBIDDEN, "permission_error", why);
-        door.account.notify(GatewayNotice::Rejected { status: refusal.status.as_u16(), why: refusal.message.clone() });
-        return Err(refusal.into());
+        let reason =
+            format!("{} needs a key: set `{}`", error_response::provider_name(api), catalog::key_variable(api));
+        let error = EndpointError::new(StatusCode::FORBIDDEN, "permission_error", reason);
+        context.account.notify(GatewayNotice::Rejected { status: error.status.as_u16(), why: error.message.clone() });
+        return Err(error.into());
     }
     let mut url = catalog::upstream_url(api, &provider.base_url, route.upstream_path());
     if let Some(query) = head.uri.query() {
@@ -219,27 +236,28 @@ async fn call_provider(
     let key = provider.api_key.clone();
     let headers = headers::to_provider(&head.headers, api, key.as_ref());
     let (body, streaming, model) =
-        envelope.map_or_else(Default::default, |envelope| (envelope.body, envelope.streaming, envelope.model));
-    let ask = UpstreamRequest { route, method: head.method.clone(), url, headers, body, streaming, model, key };
-    upstream::send_with_retries(door.gateway.client(), options, &ask, &*door.account, is_owed)
+        proxied.map_or_else(Default::default, |proxied| (proxied.body, proxied.streaming, proxied.model));
+    let request = UpstreamRequest { route, method: head.method.clone(), url, headers, body, streaming, model, key };
+    upstream::send_with_retries(context.gateway.client(), options, &request, &*context.account, may_be_billed)
         .await
-        .map_err(|failure| report_failure(&*door.account, failure, &ask))
+        .map_err(|failure| report_failure(&*context.account, failure, &request))
 }
 
-/// Tells the session in words, and the agent in the provider's own. Its SDK need not try again: that was done here.
-fn report_failure(account: &dyn SessionAccount, failure: UpstreamError, ask: &UpstreamRequest) -> RejectedCall {
-    let why = failure.describe(ask);
-    let of_our_own = |status: StatusCode| {
-        let refusal = EndpointError::new(status, error_response::kind_of_status(status.as_u16()), why.as_str());
-        (status, json_header(), refusal.body(ask.route.api()))
+/// Reports a failed call to the session in words, and returns the response for the agent in the
+/// provider's format. The SDK must not retry: the gateway has done so.
+fn report_failure(account: &dyn SessionAccount, failure: UpstreamError, request: &UpstreamRequest) -> RejectedCall {
+    let reason = failure.describe(request);
+    let gateway_error = |status: StatusCode| {
+        let error = EndpointError::new(status, error_response::kind_of_status(status.as_u16()), reason.as_str());
+        (status, json_header(), error.body(request.route.api()))
     };
     let (status, mut headers, body) = match failure {
         UpstreamError::Rejected { status, headers, body } => (status, headers, body),
-        UpstreamError::Unreachable { .. } => of_our_own(StatusCode::BAD_GATEWAY),
-        UpstreamError::TimedOut { .. } => of_our_own(StatusCode::GATEWAY_TIMEOUT),
+        UpstreamError::Unreachable { .. } => gateway_error(StatusCode::BAD_GATEWAY),
+        UpstreamError::TimedOut { .. } => gateway_error(StatusCode::GATEWAY_TIMEOUT),
     };
     headers.insert(headers::SHOULD_RETRY, HeaderValue::from_static("false"));
-    account.notify(GatewayNotice::Rejected { status: status.as_u16(), why });
+    account.notify(GatewayNotice::Rejected { status: status.as_u16(), why: reason });
     RejectedCall::Provider { status, headers, body }
 }
 
@@ -264,7 +282,7 @@ mod tests {
 
     use super::*;
 
-    /// Eight bytes of which one is read.
+    /// Block of eight bytes, one of which is read.
     struct CallBodyBlock(Arc<AtomicUsize>);
 
     impl AsRef<[u8]> for CallBodyBlock {
@@ -280,11 +298,11 @@ mod tests {
     }
 
     #[tokio::test]
-    async fn a_body_that_comes_byte_by_byte_keeps_no_blocks() {
+    async fn body_sent_byte_by_byte_keeps_no_blocks() {
         let dropped = Arc::new(AtomicUsize::new(0));
-        let pieces: Vec<Result<_, Infallible>> =
+        let chunks: Vec<Result<_, Infallible>> =
             (0..100).map(|_| Ok(Frame::data(Bytes::from_owner(CallBodyBlock(dropped.clone())).slice(..1)))).collect();
-        let body = collect_body(StreamBody::new(stream::iter(pieces))).await.expect("it comes whole");
+        let body = collect_body(StreamBody::new(stream::iter(chunks))).await.expect("the body is complete");
         assert_eq!(body, "x".repeat(100));
         assert_eq!(dropped.load(Ordering::Relaxed), 100);
     }

@@ -1,4 +1,4 @@
-//! Which model a name means, who serves it, whether it may be used, and what it costs. Pure.
+//! Model catalog: resolves model names, checks that a model is usable, and prices usage. Pure.
 
 use greenroom_protocol::link::ProviderApi;
 
@@ -7,25 +7,28 @@ use super::{
     options::{ANTHROPIC_URL, GatewayOptions, ModelPrice, OPENAI_URL, ProviderOptions},
 };
 
-/// The scripted model's name.
+/// Name of the scripted demo model.
 pub(super) const DEMO: &str = "demo";
 
-/// What the demo model pretends to have room for.
+/// Context size that the demo model reports, in tokens.
 const DEMO_CONTEXT: u64 = 100_000;
 
-/// A model's name, understood.
+/// Resolved model name.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct ResolvedModel {
-    /// Which endpoint serves it.
+    /// API that serves the model.
     pub api: ProviderApi,
-    /// As its provider names it.
+    /// Model name used by the provider.
     pub model: String,
-    /// Whether it is the scripted demonstration.
+    /// True for the scripted demo model.
     pub demo: bool,
 }
 
-/// `anthropic/…` and `openai/…` name the provider; without them `claude…` is Anthropic's, `demo` is the demo, and
-/// everything else is asked of the OpenAI endpoint, which most other providers imitate.
+/// Resolves a model name.
+///
+/// The prefixes `anthropic/` and `openai/` name the provider. Without a prefix, `claude…` is
+/// Anthropic's and `demo` is the demo model. All other names go to the OpenAI endpoint, which most
+/// other providers imitate.
 pub(super) fn resolve(name: &str) -> ResolvedModel {
     let resolved = |api, model: &str, demo| ResolvedModel { api, model: model.to_owned(), demo };
     match name.split_once('/') {
@@ -45,12 +48,13 @@ impl GatewayOptions {
         }
     }
 
-    /// A provider can be asked where there is a key, or where the base URL is somebody's own server, which may need none.
+    /// Returns true if `api` can be called: a key is set, or the base URL is another server, which
+    /// may need no key.
     pub(super) fn usable(&self, api: ProviderApi) -> bool {
         self.provider(api).api_key.is_some() || !self.is_official_service(api)
     }
 
-    /// Whether `api` goes to the provider's own service.
+    /// Returns true if `api` uses the provider's official service.
     fn is_official_service(&self, api: ProviderApi) -> bool {
         let base = self.provider(api).base_url.trim_end_matches('/');
         base.is_empty() || base == official_url(api)
@@ -66,8 +70,8 @@ impl GatewayOptions {
 
     pub(super) fn default_choice(&self) -> String {
         let configured = Some(self.default_model.as_str()).filter(|name| !name.is_empty());
-        let nobody_to_ask = !self.usable(ProviderApi::Anthropic) && !self.usable(ProviderApi::Openai);
-        let chosen = if nobody_to_ask {
+        let no_provider = !self.usable(ProviderApi::Anthropic) && !self.usable(ProviderApi::Openai);
+        let chosen = if no_provider {
             None
         } else {
             configured.or_else(|| self.models.iter().map(String::as_str).find(|name| self.ready(name).is_ok()))
@@ -92,8 +96,10 @@ impl GatewayOptions {
         choices
     }
 
-    /// The name to send upstream for `name` as it came to the endpoint of `api`. A provider's own service knows no name
-    /// with a slash, so a prefix that reached it by mistake is taken off; other servers may well have such names.
+    /// Returns the upstream name of `name`, as received at the endpoint of `api`.
+    ///
+    /// An official service has no names with a slash, so a provider prefix is removed. Other
+    /// servers may have such names.
     pub(super) fn upstream_name<'a>(&self, api: ProviderApi, name: &'a str) -> &'a str {
         let prefix = match api {
             ProviderApi::Anthropic => "anthropic/",
@@ -102,19 +108,20 @@ impl GatewayOptions {
         if self.is_official_service(api) { name.strip_prefix(prefix).unwrap_or(name) } else { name }
     }
 
-    /// Fills in what the price table knows of `metered.model`, or else of `asked`, the name that was asked for.
-    pub(super) fn apply_price(&self, metered: &mut MeteredUsage, asked: &str) {
+    /// Fills in price and context size of `metered.model`. If the table has no entry, the entry of
+    /// `requested_model` applies.
+    pub(super) fn apply_price(&self, metered: &mut MeteredUsage, requested_model: &str) {
         if metered.model == DEMO {
             metered.cost_usd = Some(0.0);
             metered.context_limit = Some(DEMO_CONTEXT);
-        } else if let Some(price) = self.price_of(&metered.model).or_else(|| self.price_of(asked)) {
+        } else if let Some(price) = self.price_of(&metered.model).or_else(|| self.price_of(requested_model)) {
             metered.context_limit = price.context_limit;
             if metered.estimated {
-                // A picture has many bytes and few tokens, as has an answer with the odds of each; no call takes more than the
-                // model's context.
-                let most = price.context_limit.unwrap_or(u64::MAX);
-                metered.input_tokens = metered.input_tokens.min(most);
-                metered.output_tokens = metered.output_tokens.min(most);
+                // A picture has many bytes and few tokens, and so does a response with token
+                // probabilities. No call uses more than the model's context.
+                let limit = price.context_limit.unwrap_or(u64::MAX);
+                metered.input_tokens = metered.input_tokens.min(limit);
+                metered.output_tokens = metered.output_tokens.min(limit);
             }
             metered.cost_usd = Some(cost(price, metered));
         }
@@ -125,7 +132,7 @@ impl GatewayOptions {
     }
 }
 
-/// The environment variables that hold the key, for a sentence.
+/// Returns the environment variable of the provider's key, for an error text.
 pub(super) fn key_variable(api: ProviderApi) -> &'static str {
     match api {
         ProviderApi::Anthropic => "ANTHROPIC_API_KEY",
@@ -140,22 +147,24 @@ pub(super) fn official_url(api: ProviderApi) -> &'static str {
     }
 }
 
-/// `path` begins with `/v1`. Anthropic's SDK takes a base URL without it, OpenAI's with it; both habits are taken here.
+/// Joins `base` and `path`, which begins with `/v1`. Anthropic's SDK takes a base URL without
+/// `/v1`, OpenAI's with it. Both forms are accepted.
+
 pub(super) fn upstream_url(api: ProviderApi, base: &str, path: &str) -> String {
     let base = base.trim_end_matches('/');
     let base = if base.is_empty() { official_url(api) } else { base };
     let after_scheme = base.split_once("://").map_or(base, |(_, rest)| rest);
-    let names_a_version = match api {
+    let has_version = match api {
         ProviderApi::Anthropic => base.ends_with("/v1"),
         ProviderApi::Openai => after_scheme.contains('/'),
     };
-    let path = if names_a_version { path.strip_prefix("/v1").unwrap_or(path) } else { path };
+    let path = if has_version { path.strip_prefix("/v1").unwrap_or(path) } else { path };
     format!("{base}{path}")
 }
 
 fn matches_pattern(pattern: &str, model: &str) -> bool {
     match pattern.strip_suffix('*') {
-        Some(beginning) => model.starts_with(beginning),
+        Some(prefix) => model.starts_with(prefix),
         None => model == pattern,
     }
 }
@@ -176,7 +185,7 @@ mod tests {
     use crate::gateway::ProviderKey;
 
     #[test]
-    fn names() {
+    fn model_names_select_provider_and_model() {
         fn check(name: &str, api: ProviderApi, model: &str, demo: bool) {
             assert_eq!(resolve(name), ResolvedModel { api, model: model.to_owned(), demo }, "{name}");
         }
@@ -191,7 +200,7 @@ mod tests {
     }
 
     #[test]
-    fn addresses() {
+    fn base_url_and_path_are_joined() {
         fn check(api: ProviderApi, base: &str, expected: &str) {
             let path = match api {
                 ProviderApi::Anthropic => "/v1/messages",
@@ -218,7 +227,7 @@ mod tests {
     }
 
     #[test]
-    fn the_default_is_what_can_be_used() {
+    fn default_model_is_usable() {
         fn check(options: GatewayOptions, expected: &str) {
             assert_eq!(options.default_choice(), expected);
         }
@@ -230,10 +239,10 @@ mod tests {
     }
 
     #[test]
-    fn a_model_without_a_key_says_what_to_set() {
-        let refused = options(true, "").ready("gpt-5").expect_err("there is no key");
-        assert!(refused.to_string().contains("`gpt-5`"), "{refused}");
-        assert!(refused.to_string().contains("`OPENAI_API_KEY`"), "{refused}");
+    fn model_without_key_names_the_variable() {
+        let error = options(true, "").ready("gpt-5").expect_err("there is no key");
+        assert!(error.to_string().contains("`gpt-5`"), "{error}");
+        assert!(error.to_string().contains("`OPENAI_API_KEY`"), "{error}");
         assert!(options(true, "").ready("claude-x").is_ok());
         let needs: Vec<_> = options(true, "").choices().into_iter().map(|choice| (choice.name, choice.needs)).collect();
         assert_eq!(needs, [("gpt-5".into(), Some("OPENAI_API_KEY")), ("claude-x".into(), None), ("demo".into(), None)]);
@@ -246,7 +255,7 @@ mod tests {
     }
 
     #[test]
-    fn the_longest_price_that_fits_wins() {
+    fn longest_matching_price_wins() {
         let price = |model: &str, input| ModelPrice {
             model: model.into(),
             input,
@@ -259,7 +268,7 @@ mod tests {
             prices: vec![price("claude-*", 1.0), price("claude-big*", 4.0), price("claude-*x", 9.0)],
             ..GatewayOptions::default()
         };
-        let check = |model: &str, asked: &str, expected: Option<f64>| {
+        let check = |model: &str, requested_model: &str, expected: Option<f64>| {
             let mut metered = MeteredUsage {
                 model: model.into(),
                 input_tokens: 1_000_000,
@@ -268,7 +277,7 @@ mod tests {
                 cache_write_tokens: 500_000,
                 ..MeteredUsage::default()
             };
-            options.apply_price(&mut metered, asked);
+            options.apply_price(&mut metered, requested_model);
             assert_eq!(metered.cost_usd, expected, "{model}");
         };
         check("claude-big-2", "", Some(4.0 + 1.0 + 1.0 + 1.0));
@@ -296,7 +305,7 @@ mod tests {
     }
 
     #[test]
-    fn each_choice_is_offered_once() {
+    fn each_model_is_offered_once() {
         let names: Vec<String> = options(true, "claude-x").choices().into_iter().map(|choice| choice.name).collect();
         assert_eq!(names, ["claude-x", "gpt-5", "demo"]);
     }

@@ -1,4 +1,4 @@
-//! One session's door to the models: a Unix socket that speaks HTTP/1.1.
+//! Endpoint of one session: a Unix socket that serves HTTP/1.1.
 
 use std::{
     io,
@@ -16,38 +16,39 @@ use tokio_util::sync::CancellationToken;
 
 use super::{Gateway, SessionAccount, call, relay};
 
-/// The most connections that one session holds. Further ones wait in the kernel's backlog.
+/// Connections that one session may hold. Further ones wait in the kernel's backlog.
 const MAX_CONNECTIONS: usize = 64;
 
-/// The most calls that one session has running. Further ones wait for one to end.
+/// Calls that one session may have running. Further ones wait until a call ends.
 const MAX_CALLS: usize = 16;
 
-/// The largest request body, bytes, and the most of request bodies that one session keeps at a time. What does not fit
-/// waits until the provider has begun to answer others.
+/// Largest request body, bytes. Also the limit of all request bodies that one session holds at a
+/// time. A body that does not fit waits until the provider answers earlier calls.
 pub(super) const MAX_BODY_BYTES: usize = 64 * 1024 * 1024;
 
-/// How long a connection may be without a whole request head: idle, or dawdling.
+/// Time limit for a complete request head, on an idle or a slow connection.
 const HEAD_TIMEOUT: Duration = Duration::from_secs(60);
 
-/// How much of what a client has not taken yet hyper itself holds, bytes.
+/// Limit of hyper's own buffer per connection, bytes. The buffer holds data that the client has not
+/// taken yet.
 const WRITE_BUFFER_BYTES: usize = 64 * 1024;
 
-/// An open endpoint. Dropping it closes the socket and every connection to it.
+/// Open endpoint. Dropping it closes the socket and all its connections.
 pub struct GatewayEndpoint {
     context: Arc<EndpointContext>,
 }
 
-/// What the tasks of one endpoint share.
+/// State shared by the tasks of one endpoint.
 pub(super) struct EndpointContext {
     pub(super) gateway: Gateway,
     pub(super) account: Arc<dyn SessionAccount>,
-    /// Room for what clients have not read yet, in bytes.
+    /// Free space for response data that clients have not read yet, bytes.
     pub(super) buffer: Arc<Semaphore>,
-    /// Room for request bodies, in bytes.
+    /// Free space for request bodies, bytes.
     pub(super) bodies: Arc<Semaphore>,
     pub(super) calls: Arc<Semaphore>,
     closed: CancellationToken,
-    /// Cancelled by the next interrupt, and replaced by it. A child of `closed`.
+    /// Token of the running calls, a child of `closed`. An interrupt cancels and replaces it.
     abort_token: Mutex<CancellationToken>,
 }
 
@@ -67,8 +68,8 @@ impl GatewayEndpoint {
         GatewayEndpoint { context }
     }
 
-    /// Ends every call of this session at once: those that stream, those that wait for a provider, and those that wait for
-    /// their next attempt. Calls that come later are not touched.
+    /// Aborts all running calls of this session: streaming, waiting for a provider, or waiting for
+    /// their next attempt. Later calls are not affected.
     pub fn abort_calls(&self) {
         let next = self.context.closed.child_token();
         let running =
@@ -91,34 +92,35 @@ impl Drop for GatewayEndpoint {
 }
 
 impl EndpointContext {
-    /// What the interrupt of a call that begins now will cancel.
+    /// Returns the token that the next interrupt cancels.
     pub(super) fn current_abort_token(&self) -> CancellationToken {
         self.abort_token.lock().unwrap_or_else(PoisonError::into_inner).clone()
     }
 }
 
-async fn serve(listener: UnixListener, door: Arc<EndpointContext>) {
-    let places = Arc::new(Semaphore::new(MAX_CONNECTIONS));
-    let (closed, mut closing) = (door.closed.clone(), door.gateway.closing());
+async fn serve(listener: UnixListener, context: Arc<EndpointContext>) {
+    let permits = Arc::new(Semaphore::new(MAX_CONNECTIONS));
+    let (closed, mut closing) = (context.closed.clone(), context.gateway.closing());
     loop {
         let accepted = tokio::select! {
             biased;
             () = closed.cancelled() => return,
             () = until_closing(&mut closing) => {
-                // From the thread of the connections, so that they go before a call on them answers that it was interrupted: the
-                // agent is to ask the next server again.
+                // Cancelled on the thread of the connections, so they close before a call answers
+                // that it was interrupted. The agent repeats the call at the next server.
                 closed.cancel();
                 drop(listener);
-                // A call has its place until its session was told what it took.
-                let _all = door.calls.acquire_many(MAX_CALLS as u32).await;
+                // A call keeps its permit until its session has received the usage.
+                let _all = context.calls.acquire_many(MAX_CALLS as u32).await;
                 return;
             }
-            accepted = accept(&listener, &places) => accepted,
+            accepted = accept(&listener, &permits) => accepted,
         };
         match accepted {
-            Ok((stream, place)) => drop(tokio::spawn(serve_connection(stream, place, door.clone()))),
+            Ok((stream, permit)) => drop(tokio::spawn(serve_connection(stream, permit, context.clone()))),
             Err(e) => {
-                // Out of descriptors, most likely: the connection stays in the backlog until there is one.
+                // Most likely out of file descriptors. The connection stays in the backlog until
+                // one is free.
                 tracing::warn!(error = %e, "cannot accept a connection to the model gateway");
                 tokio::time::sleep(Duration::from_millis(100)).await;
             }
@@ -126,28 +128,28 @@ async fn serve(listener: UnixListener, door: Arc<EndpointContext>) {
     }
 }
 
-/// Ends when the gateway closes, or has gone.
+/// Returns when the gateway closes or is dropped.
 async fn until_closing(closing: &mut watch::Receiver<bool>) {
     let _ = closing.wait_for(|closing| *closing).await;
 }
 
-async fn accept(listener: &UnixListener, places: &Arc<Semaphore>) -> io::Result<(UnixStream, OwnedSemaphorePermit)> {
-    let place = places.clone().acquire_owned().await.expect("the semaphore of places is never closed");
+async fn accept(listener: &UnixListener, permits: &Arc<Semaphore>) -> io::Result<(UnixStream, OwnedSemaphorePermit)> {
+    let permit = permits.clone().acquire_owned().await.expect("the connection semaphore is never closed");
     let (stream, _) = listener.accept().await?;
-    Ok((stream, place))
+    Ok((stream, permit))
 }
 
-async fn serve_connection(stream: UnixStream, _place: OwnedSemaphorePermit, door: Arc<EndpointContext>) {
-    let closed = door.closed.clone();
+async fn serve_connection(stream: UnixStream, _place: OwnedSemaphorePermit, context: Arc<EndpointContext>) {
+    let closed = context.closed.clone();
     let serving = http1::Builder::new()
         .timer(TokioTimer::new())
         .header_read_timeout(HEAD_TIMEOUT)
         .max_buf_size(WRITE_BUFFER_BYTES)
-        .serve_connection(TokioIo::new(stream), service_fn(|request| call::handle(&door, request)));
+        .serve_connection(TokioIo::new(stream), service_fn(|request| call::handle(&context, request)));
     tokio::select! {
         biased;
         () = closed.cancelled() => {}
-        // A connection that breaks concerns its client alone, which sees it.
+        // A broken connection affects only its client, which sees it break.
         _ = serving => {}
     }
 }

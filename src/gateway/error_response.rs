@@ -1,4 +1,5 @@
-//! How the endpoint says no: in the caller's own provider's shape for the agent, and in words for the person. Pure.
+//! Error responses of the endpoint: in the provider's format for the agent, in words for the user.
+//! Pure.
 
 use bytes::Bytes;
 use greenroom_protocol::link::ProviderApi;
@@ -7,14 +8,15 @@ use serde_json::{Value, json};
 
 use super::{ModelCallDenied, ProviderKey, catalog::key_variable, route::GatewayRoute};
 
-/// The kind of an error that is none: whoever knows this word waits for the stop that is on its way.
+/// Error kind of an interrupted call. Not a failure: an agent that supports this kind expects the
+/// stop command that follows.
 const INTERRUPTED: &str = "interrupted";
 
-/// An answer that the gateway itself makes.
+/// Error response that the gateway itself makes.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(super) struct EndpointError {
     pub(super) status: StatusCode,
-    /// The provider's word for this kind of error.
+    /// Error kind, by the provider's name for it.
     pub(super) kind: &'static str,
     pub(super) message: String,
 }
@@ -28,15 +30,16 @@ impl EndpointError {
         EndpointError::new(StatusCode::BAD_REQUEST, "invalid_request_error", message)
     }
 
-    /// 403 and not 408 or 503: agents must not ask again in a turn that was interrupted.
+    /// Response for an interrupted call. 403 instead of 408 or 503, because agents must not retry
+    /// in an interrupted turn.
     pub(super) fn interrupted() -> EndpointError {
         EndpointError::new(StatusCode::FORBIDDEN, INTERRUPTED, "the session interrupted this call")
     }
 
-    pub(super) fn forbidden(why: ModelCallDenied) -> EndpointError {
-        let (kind, message) = match why {
+    pub(super) fn forbidden(reason: ModelCallDenied) -> EndpointError {
+        let (kind, message) = match reason {
             ModelCallDenied::Interrupted => (INTERRUPTED, "the turn is being interrupted".to_owned()),
-            ModelCallDenied::Reason(why) => ("billing_error", why),
+            ModelCallDenied::Reason(text) => ("billing_error", text),
         };
         EndpointError::new(StatusCode::PAYMENT_REQUIRED, kind, message)
     }
@@ -45,7 +48,8 @@ impl EndpointError {
         error_json(api, self.kind, &self.message).to_string().into()
     }
 
-    /// The same, in the middle of a stream whose last line was whole. The empty line first ends an event whose end was lost.
+    /// Returns the error as a stream event, for a stream that broke after a complete line. The
+    /// leading empty line ends an unfinished event.
     pub(super) fn event(&self, route: GatewayRoute) -> Bytes {
         let api = route.api();
         let (name, data) = match route {
@@ -69,20 +73,20 @@ fn error_json(api: ProviderApi, kind: &str, message: &str) -> Value {
     }
 }
 
-/// Why a provider refused for good, for a person.
+/// Describes a final rejection by a provider, for the user.
 pub(super) fn describe_rejection(api: ProviderApi, model: &str, status: u16, body: &[u8]) -> String {
     let provider = provider_name(api);
-    let said = message_in(body);
+    let message = message_in(body);
     match status {
-        401 => format!("{provider} refused the key (401): check `{}` or `LLM_API_KEY`", key_variable(api)),
-        402 => format!("{provider} asks for payment (402): {said}"),
-        403 => format!("{provider} does not allow this key to use `{model}` (403): {said}"),
-        404 => format!("{provider} knows no model `{model}` (404): choose another one, or check the base URL"),
-        413 => format!("the conversation is too large for {provider} (413): {said}"),
-        429 => format!("{provider} limits how much this key may ask (429): {said}"),
-        503 | 529 => format!("{provider} is overloaded ({status}): {said}"),
-        500..=599 => format!("{provider} failed ({status}): {said}"),
-        _ => format!("{provider} refused the request ({status}): {said}"),
+        401 => format!("{provider} rejected the key (401): check `{}` or `LLM_API_KEY`", key_variable(api)),
+        402 => format!("{provider} requires payment (402): {message}"),
+        403 => format!("{provider} does not allow this key to use `{model}` (403): {message}"),
+        404 => format!("{provider} has no model `{model}` (404): choose another model, or check the base URL"),
+        413 => format!("the conversation is too large for {provider} (413): {message}"),
+        429 => format!("{provider} limits the requests of this key (429): {message}"),
+        503 | 529 => format!("{provider} is overloaded ({status}): {message}"),
+        500..=599 => format!("{provider} failed ({status}): {message}"),
+        _ => format!("{provider} rejected the request ({status}): {message}"),
     }
 }
 
@@ -93,7 +97,7 @@ pub(super) fn provider_name(api: ProviderApi) -> &'static str {
     }
 }
 
-/// The status that would have carried an error of this kind, had it come before the stream began.
+/// Returns the status of an error kind, for an error inside a stream.
 pub(super) fn status_of_kind(kind: &str) -> u16 {
     match kind {
         "overloaded_error" => 529,
@@ -108,7 +112,7 @@ pub(super) fn status_of_kind(kind: &str) -> u16 {
     }
 }
 
-/// The word for a status, which both providers share.
+/// Returns the error kind of a status. Both providers share these kinds.
 pub(super) fn kind_of_status(status: u16) -> &'static str {
     match status {
         400 => "invalid_request_error",
@@ -123,30 +127,31 @@ pub(super) fn kind_of_status(status: u16) -> &'static str {
     }
 }
 
-/// A provider's own sentence, or what can be had of its answer.
+/// Extracts the provider's message from an error body, or a part of the body itself.
 fn message_in(body: &[u8]) -> String {
-    const LONGEST: usize = 300;
+    const MAX_CHARS: usize = 300;
     let parsed: Option<Value> = serde_json::from_slice(body).ok();
-    let told = parsed.as_ref().and_then(|body| {
+    let message = parsed.as_ref().and_then(|body| {
         let error = &body["error"];
         error["message"].as_str().or(error.as_str()).or(body["message"].as_str()).or(body["detail"].as_str())
     });
-    let text = told.map_or_else(|| String::from_utf8_lossy(body), Into::into);
+    let text = message.map_or_else(|| String::from_utf8_lossy(body), Into::into);
     let text = text.trim();
-    match text.char_indices().nth(LONGEST) {
+    match text.char_indices().nth(MAX_CHARS) {
         _ if text.is_empty() => "no reason given".to_owned(),
         Some((end, _)) => format!("{}…", &text[..end]),
         None => text.to_owned(),
     }
 }
 
-/// [`scrub`] for what is text already.
+/// Applies [`scrub`] to a string.
 pub(super) fn scrubbed(text: &str, key: Option<&ProviderKey>) -> String {
     let clean = scrub(Bytes::copy_from_slice(text.as_bytes()), key.map(ProviderKey::expose));
     String::from_utf8_lossy(&clean).into_owned()
 }
 
-/// Takes `key` out of a provider's error, and any word that shows a masked part of one (OpenAI quotes a wrong key so).
+/// Removes `key` from a provider's error, and any word that shows a masked part of a key (OpenAI
+/// quotes a wrong key this way).
 pub(super) fn scrub(body: Bytes, key: Option<&str>) -> Bytes {
     let shows_key = key.is_some_and(|key| !key.is_empty() && contains(&body, key.as_bytes()));
     if !shows_key && !contains(&body, b"***") {
@@ -154,11 +159,11 @@ pub(super) fn scrub(body: Bytes, key: Option<&str>) -> Bytes {
     }
     let text = String::from_utf8_lossy(&body);
     let text = key.filter(|key| !key.is_empty()).map_or(text.to_string(), |key| text.replace(key, "[redacted]"));
-    let is_border = |c: char| c.is_whitespace() || matches!(c, '"' | '\'' | '`' | '\\');
-    let words = text.split_inclusive(is_border).map(|word| match word.find("***") {
+    let is_boundary = |c: char| c.is_whitespace() || matches!(c, '"' | '\'' | '`' | '\\');
+    let words = text.split_inclusive(is_boundary).map(|word| match word.find("***") {
         Some(_) => format!(
             "[redacted]{}",
-            word.chars().next_back().filter(|c| is_border(*c)).map_or(String::new(), Into::into)
+            word.chars().next_back().filter(|c| is_boundary(*c)).map_or(String::new(), Into::into)
         ),
         None => word.to_owned(),
     });
@@ -174,14 +179,14 @@ mod tests {
     use super::*;
 
     #[test]
-    fn reasons_in_words() {
+    fn rejections_are_described() {
         fn check(status: u16, body: &str, expected: &str) {
             assert_eq!(describe_rejection(ProviderApi::Anthropic, "claude-x", status, body.as_bytes()), expected);
         }
-        check(401, "{}", "Anthropic refused the key (401): check `ANTHROPIC_API_KEY` or `LLM_API_KEY`");
-        check(400, r#"{"error":{"message":"bad role"}}"#, "Anthropic refused the request (400): bad role");
-        check(400, r#"{"error":"bad role"}"#, "Anthropic refused the request (400): bad role");
-        check(404, "", "Anthropic knows no model `claude-x` (404): choose another one, or check the base URL");
+        check(401, "{}", "Anthropic rejected the key (401): check `ANTHROPIC_API_KEY` or `LLM_API_KEY`");
+        check(400, r#"{"error":{"message":"bad role"}}"#, "Anthropic rejected the request (400): bad role");
+        check(400, r#"{"error":"bad role"}"#, "Anthropic rejected the request (400): bad role");
+        check(404, "", "Anthropic has no model `claude-x` (404): choose another model, or check the base URL");
         check(529, "", "Anthropic is overloaded (529): no reason given");
         check(502, "<h1>Bad gateway</h1>\n", "Anthropic failed (502): <h1>Bad gateway</h1>");
         let long = describe_rejection(ProviderApi::Openai, "m", 400, "ä".repeat(1000).as_bytes());
@@ -189,24 +194,24 @@ mod tests {
     }
 
     #[test]
-    fn shapes() {
-        let refusal = EndpointError::new(StatusCode::PAYMENT_REQUIRED, "billing_error", "the budget is spent");
+    fn errors_have_the_provider_format() {
+        let error = EndpointError::new(StatusCode::PAYMENT_REQUIRED, "billing_error", "the budget is spent");
         assert_eq!(
-            refusal.body(ProviderApi::Anthropic),
+            error.body(ProviderApi::Anthropic),
             r#"{"type":"error","error":{"type":"billing_error","message":"the budget is spent"}}"#
         );
         assert_eq!(
-            refusal.event(GatewayRoute::Chat),
+            error.event(GatewayRoute::Chat),
             "\ndata: {\"error\":{\"message\":\"the budget is spent\",\"type\":\"billing_error\",\"param\":null,\"code\":\"billing_error\"}}\n\n"
         );
-        assert!(refusal.event(GatewayRoute::Messages).starts_with(b"\nevent: error\ndata: {\"type\":\"error\""));
+        assert!(error.event(GatewayRoute::Messages).starts_with(b"\nevent: error\ndata: {\"type\":\"error\""));
         assert!(
-            refusal.event(GatewayRoute::Responses).starts_with(b"\nevent: error\ndata: {\"type\":\"error\",\"code\"")
+            error.event(GatewayRoute::Responses).starts_with(b"\nevent: error\ndata: {\"type\":\"error\",\"code\"")
         );
     }
 
     #[test]
-    fn a_key_is_taken_out_of_an_error() {
+    fn key_is_removed_from_an_error() {
         fn check(body: &'static str, expected: &str) {
             assert_eq!(scrub(Bytes::from_static(body.as_bytes()), Some("sk-canary")), expected);
         }

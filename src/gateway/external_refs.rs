@@ -1,4 +1,5 @@
-//! Whether the input of a request points at what is kept elsewhere: an item of an earlier answer, a file, a picture at some URL.
+//! External references: content outside the request that its input points at. Examples: an item of
+//! an earlier response, a file, a picture at a URL.
 
 use std::fmt::{self, Formatter};
 
@@ -7,18 +8,20 @@ use serde::{
     de::{MapAccess, SeqAccess, Visitor},
 };
 
-/// What is in an input that may point elsewhere; an escape, because that may stand for a part of the others.
+/// Texts that may mark a reference. The escape is included because it may stand for a part of the
+/// others.
 const REFERENCE_MARKS: [&str; 5] = ["item_reference", "file_id", "file_url", "image_url", r"\u00"];
 
+/// Returns true if `input`, a JSON value, may point at external content.
 pub(super) fn contains_external_refs(input: &str) -> bool {
     match serde_json::from_str::<ReferenceScan>(input) {
         Ok(found) => found.found,
-        // It is nested too deeply, or has half a character in it, as where a program cut a text.
+        // Nested too deeply, or contains half a surrogate pair (a program cut a text).
         Err(_) => REFERENCE_MARKS.iter().any(|mark| input.contains(mark)),
     }
 }
 
-/// Reads a whole value, and keeps nothing of it.
+/// Result of scanning a value. Holds none of its content.
 struct ReferenceScan {
     found: bool,
     text: ScannedText,
@@ -26,11 +29,11 @@ struct ReferenceScan {
 
 #[derive(Clone, Copy, PartialEq, Eq)]
 enum ScannedText {
-    /// It is no text.
+    /// Not a string.
     NotText,
-    /// A URL that has its data in itself.
+    /// URL that contains its data.
     DataUrl,
-    /// What an item is that stands for another.
+    /// Type of an item that stands for another item.
     ItemReference,
     Other,
 }
@@ -122,7 +125,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn what_points_elsewhere_is_seen_wherever_it_stands() {
+    fn references_are_found_at_any_depth() {
         let check = |input: &str, expected: bool| {
             assert_eq!(contains_external_refs(input), expected, "{input}");
         };

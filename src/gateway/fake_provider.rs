@@ -1,5 +1,7 @@
-//! A model provider for tests: speaks both providers' formats, as well or as badly as its script says. It knows nothing of
-//! the gateway, only tokio and hyper, so it can serve any test or benchmark that needs a model server.
+//! Fake model provider for tests. Serves both providers' formats and fails as its script says.
+//!
+//! Uses only tokio and hyper, and nothing of the gateway. Any test or benchmark that needs a model
+//! server can use it.
 
 use std::{
     collections::VecDeque,
@@ -26,9 +28,9 @@ use hyper_util::rt::TokioIo;
 use serde_json::{Value, json};
 use tokio::{net::TcpListener, task::JoinHandle};
 
-/// A running server. Dropping it stops it.
+/// Running server. Dropping it stops the server.
 pub(crate) struct FakeProvider {
-    /// `http://127.0.0.1:PORT`
+    /// Base URL: `http://127.0.0.1:PORT`.
     pub(crate) url: String,
     shared: Arc<FakeProviderState>,
     task: JoinHandle<()>,
@@ -38,48 +40,48 @@ pub(crate) struct FakeProvider {
 struct FakeProviderState {
     script: Mutex<VecDeque<FakeModelResponse>>,
     requests: Mutex<Vec<FakeProviderRequest>>,
-    /// How many answers are being streamed now.
+    /// Number of responses that are being streamed.
     open_streams: AtomicUsize,
 }
 
-/// A request, as it came.
+/// Received request.
 #[derive(Debug, Clone)]
 pub(crate) struct FakeProviderRequest {
     pub(crate) method: Method,
-    /// With its query.
+    /// Path with its query.
     pub(crate) path: String,
     pub(crate) headers: HeaderMap,
     pub(crate) body: Bytes,
 }
 
-/// One answer. Made by one of the constructors, and changed from there.
+/// Scripted response. The constructors create it, and the other methods change it.
 #[derive(Debug, Clone)]
 pub(crate) struct FakeModelResponse {
     status: u16,
     headers: Vec<(&'static str, String)>,
-    /// Before the head.
+    /// Delay before the head.
     delay: Duration,
     chunks: Vec<Bytes>,
-    /// Between two chunks.
+    /// Pause between two chunks.
     pause: Duration,
     end: FakeResponseEnd,
 }
 
-/// How an answer ends.
+/// End of a response.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum FakeResponseEnd {
     Complete,
-    /// The connection closes in the middle.
+    /// The connection closes before the response is complete.
     Broken,
-    /// Nothing more comes, and nothing ends.
+    /// No further data is sent, and the connection stays open.
     Hang,
 }
 
 impl FakeProvider {
-    /// Answers with `script`, one request after the other.
+    /// Starts a server that answers each request with the next response of `script`.
     pub(crate) async fn start(script: impl IntoIterator<Item = FakeModelResponse>) -> FakeProvider {
         let listener = TcpListener::bind("127.0.0.1:0").await.expect("a free port");
-        let url = format!("http://{}", listener.local_addr().expect("it is bound"));
+        let url = format!("http://{}", listener.local_addr().expect("the listener is bound"));
         let shared = Arc::new(FakeProviderState {
             script: Mutex::new(script.into_iter().collect()),
             ..FakeProviderState::default()
@@ -88,12 +90,12 @@ impl FakeProvider {
         FakeProvider { url, shared, task }
     }
 
-    /// Every request so far.
+    /// Returns all requests so far.
     pub(crate) fn requests(&self) -> Vec<FakeProviderRequest> {
-        self.shared.requests.lock().expect("no test panics with it").clone()
+        self.shared.requests.lock().expect("the lock is never poisoned: no holder panics").clone()
     }
 
-    /// Waits until `count` answers are being streamed.
+    /// Waits until exactly `count` responses are being streamed.
     pub(crate) async fn wait_for_streams(&self, count: usize) {
         while self.shared.open_streams.load(Ordering::Acquire) != count {
             tokio::time::sleep(Duration::from_millis(1)).await;
@@ -108,7 +110,7 @@ impl Drop for FakeProvider {
 }
 
 impl FakeModelResponse {
-    /// An error, or any other answer in one piece.
+    /// Returns a response in one piece, such as an error.
     pub(crate) fn complete(status: u16, body: impl Into<Bytes>) -> FakeModelResponse {
         FakeModelResponse {
             status,
@@ -120,7 +122,7 @@ impl FakeModelResponse {
         }
     }
 
-    /// A stream of server-sent events, one chunk each.
+    /// Returns a stream of server-sent events, one per chunk.
     pub(crate) fn stream(events: impl IntoIterator<Item = String>) -> FakeModelResponse {
         let chunks = events.into_iter().map(Bytes::from).collect();
         FakeModelResponse {
@@ -130,7 +132,8 @@ impl FakeModelResponse {
         }
     }
 
-    /// `tokens` words in Anthropic's format; the usage is 10 input, 7 read from the cache, 5 written to it, `tokens` output.
+    /// Returns `tokens` words in the format of Anthropic Messages. Usage: 10 input, 7 cache reads,
+    /// 5 cache writes, `tokens` output.
     pub(crate) fn anthropic(tokens: usize) -> FakeModelResponse {
         let usage = json!({"input_tokens": 10, "cache_read_input_tokens": 7, "cache_creation_input_tokens": 5, "output_tokens": 1});
         let message = json!({"id": "m", "type": "message", "role": "assistant", "model": "claude-x-1", "usage": usage});
@@ -150,7 +153,8 @@ impl FakeModelResponse {
         FakeModelResponse::stream(events)
     }
 
-    /// `tokens` words of a chat completion; the usage is 10 input, of which 4 are cached, `tokens` output.
+    /// Returns `tokens` words in the format of Chat Completions. Usage: 10 input, of which 4 are
+    /// cached, and `tokens` output.
     pub(crate) fn chat(tokens: usize) -> FakeModelResponse {
         let chunk = |delta: Value, finish: Value| {
             let choices = json!([{"index": 0, "delta": delta, "finish_reason": finish}]);
@@ -166,7 +170,8 @@ impl FakeModelResponse {
         FakeModelResponse::stream(events)
     }
 
-    /// `tokens` words in the format of OpenAI's responses, with the usage of [`Answer::chat`].
+    /// Returns `tokens` words in the format of OpenAI Responses, with the usage of
+    /// [`FakeModelResponse::chat`].
     pub(crate) fn responses(tokens: usize) -> FakeModelResponse {
         let mut events: Vec<String> = (0..tokens)
             .map(|n| anthropic(json!({"type": "response.output_text.delta", "delta": format!("w{n} ")})))
@@ -191,24 +196,24 @@ impl FakeModelResponse {
         self
     }
 
-    /// The same bytes in two chunks, split at `at`.
+    /// Sends the same bytes in two chunks, split at `at`.
     pub(crate) fn split_at(mut self, at: usize) -> FakeModelResponse {
         let mut text = Bytes::from(self.chunks.concat());
         let first = text.split_to(at.min(text.len()));
         self.chunks = vec![first, text];
-        // Two chunks that are written at once would arrive as one.
+        // Without a pause, both chunks would arrive as one.
         self.pause = Duration::from_micros(200);
         self
     }
 
-    /// Ends after the first `count` chunks.
+    /// Ends the response after the first `count` chunks.
     pub(crate) fn ending_after(mut self, count: usize, end: FakeResponseEnd) -> FakeModelResponse {
         self.chunks.truncate(count);
         self.end = end;
         self
     }
 
-    /// Everything that it says, as one text.
+    /// Returns all chunks as one text.
     pub(crate) fn text(&self) -> String {
         String::from_utf8_lossy(&self.chunks.concat()).into_owned()
     }
@@ -224,11 +229,11 @@ fn openai(data: Value) -> String {
 
 async fn serve(listener: TcpListener, shared: Arc<FakeProviderState>) {
     while let Ok((stream, _)) = listener.accept().await {
-        stream.set_nodelay(true).expect("a TCP socket");
+        stream.set_nodelay(true).expect("the stream is a TCP socket");
         let shared = shared.clone();
         tokio::spawn(async move {
             let service = service_fn(|request| respond(request, shared.clone()));
-            // An answer that is cut ends its connection with an error: that is what it is for.
+            // A broken response ends its connection with an error, as scripted.
             let _ = http1::Builder::new().serve_connection(TokioIo::new(stream), service).await;
         });
     }
@@ -243,16 +248,17 @@ async fn respond(
     let (head, body) = request.into_parts();
     let body = body.collect().await.map(|body| body.to_bytes()).unwrap_or_default();
     let path = head.uri.to_string();
-    let seen = FakeProviderRequest { method: head.method, path, headers: head.headers, body };
-    shared.requests.lock().expect("no test panics with it").push(seen);
-    let next = shared.script.lock().expect("no test panics with it").pop_front();
-    let answer =
-        next.unwrap_or_else(|| FakeModelResponse::complete(418, r#"{"error":{"message":"the script is over"}}"#));
-    tokio::time::sleep(answer.delay).await;
-    let mut response = Response::new(StreamBody::new(answer.body(shared)).boxed_unsync());
-    *response.status_mut() = StatusCode::from_u16(answer.status).expect("the script has a status");
-    for (name, value) in answer.headers {
-        let value = HeaderValue::from_str(&value).expect("the script has a header value");
+    let request = FakeProviderRequest { method: head.method, path, headers: head.headers, body };
+    shared.requests.lock().expect("the lock is never poisoned: no holder panics").push(request);
+    let next = shared.script.lock().expect("the lock is never poisoned: no holder panics").pop_front();
+    let scripted = next.unwrap_or_else(|| {
+        FakeModelResponse::complete(418, r#"{"error":{"message":"the script has no further response"}}"#)
+    });
+    tokio::time::sleep(scripted.delay).await;
+    let mut response = Response::new(StreamBody::new(scripted.body(shared)).boxed_unsync());
+    *response.status_mut() = StatusCode::from_u16(scripted.status).expect("the scripted status is valid");
+    for (name, value) in scripted.headers {
+        let value = HeaderValue::from_str(&value).expect("the scripted header value is valid");
         response.headers_mut().append(HeaderName::from_static(name), value);
     }
     Ok(response)
@@ -273,9 +279,9 @@ impl FakeModelResponse {
             match end {
                 FakeResponseEnd::Complete => None,
                 FakeResponseEnd::Broken => {
-                    // Lets hyper write what came before: it drops what it holds when a body fails.
+                    // hyper drops buffered data when a body fails, so it first gets time to write.
                     tokio::time::sleep(Duration::from_millis(20)).await;
-                    Some(Err(io::Error::other("the script cuts it here")))
+                    Some(Err(io::Error::other("the script breaks the response here")))
                 }
                 FakeResponseEnd::Hang => std::future::pending().await,
             }
@@ -284,7 +290,8 @@ impl FakeModelResponse {
     }
 }
 
-/// Counts an answer for as long as it is being streamed.
+/// Counts a response while it is being streamed.
+
 struct FakeStreamGuard(Arc<FakeProviderState>);
 
 impl FakeStreamGuard {

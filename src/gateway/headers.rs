@@ -1,4 +1,4 @@
-//! Which headers pass, which are dropped, and which the gateway sets. Pure.
+//! Header rules: which headers pass, which are dropped, and which the gateway sets. Pure.
 
 use greenroom_protocol::link::ProviderApi;
 use hyper::{
@@ -11,13 +11,15 @@ use super::ProviderKey;
 const API_KEY: HeaderName = HeaderName::from_static("x-api-key");
 const ANTHROPIC_VERSION: HeaderName = HeaderName::from_static("anthropic-version");
 
-/// The version that is asked for where the client names none.
+/// API version that is sent if the client names none.
 const DEFAULT_ANTHROPIC_VERSION: HeaderValue = HeaderValue::from_static("2023-06-01");
 
-/// Both SDKs obey it: with `false` they do not ask again. The gateway has already done so.
+/// Response header that both SDKs obey: with `false` they do not retry. The gateway has retried
+/// already.
 pub(super) const SHOULD_RETRY: HeaderName = HeaderName::from_static("x-should-retry");
 
-/// Headers that speak about one connection only (RFC 9110, section 7.6.1), and those that each side sets by itself.
+/// Headers of a single connection (RFC 9110, section 7.6.1), and the length, which each side sets
+/// itself.
 const HOP_BY_HOP: [HeaderName; 9] = [
     header::CONNECTION,
     HeaderName::from_static("keep-alive"),
@@ -30,10 +32,11 @@ const HOP_BY_HOP: [HeaderName; 9] = [
     header::CONTENT_LENGTH,
 ];
 
-/// What goes to the provider: the client's headers, with the real key in place of whatever the client had for one.
+/// Returns the headers for the provider: the client's headers, with the real key in place of the
+/// client's key.
 pub(super) fn to_provider(from_client: &HeaderMap, api: ProviderApi, key: Option<&ProviderKey>) -> HeaderMap {
     let mut headers = end_to_end(from_client);
-    // An answer that is compressed cannot be metered.
+    // A compressed response cannot be metered.
     for dropped in [header::HOST, header::AUTHORIZATION, API_KEY, header::ACCEPT_ENCODING, header::EXPECT] {
         headers.remove(dropped);
     }
@@ -46,21 +49,21 @@ pub(super) fn to_provider(from_client: &HeaderMap, api: ProviderApi, key: Option
     headers
 }
 
-/// What goes back to the client: all but what shows the key.
+/// Returns the headers for the client: the provider's headers without those that contain the key.
 pub(super) fn to_client(from_provider: &HeaderMap, key: Option<&ProviderKey>) -> HeaderMap {
     let mut headers = end_to_end(from_provider);
     if let Some(key) = key.map(|key| key.expose().as_bytes()).filter(|key| !key.is_empty()) {
         let shows_key = |value: &HeaderValue| value.as_bytes().windows(key.len()).any(|part| part == key);
-        let telling: Vec<HeaderName> =
+        let revealing: Vec<HeaderName> =
             headers.iter().filter(|(_, value)| shows_key(value)).map(|(name, _)| name.clone()).collect();
-        for name in telling {
+        for name in revealing {
             headers.remove(name);
         }
     }
     headers
 }
 
-/// `None` where the key cannot stand in a header.
+/// Returns the header that carries the key. `None` if the key is no valid header value.
 pub(super) fn key_header(api: ProviderApi, key: &ProviderKey) -> Option<(HeaderName, HeaderValue)> {
     let (name, text) = match api {
         ProviderApi::Anthropic => (API_KEY, key.expose().to_owned()),
@@ -93,7 +96,7 @@ mod tests {
     }
 
     #[test]
-    fn the_real_key_takes_the_place_of_any_other() {
+    fn real_key_replaces_client_credentials() {
         let placeholder = map(&[
             ("x-api-key", "placeholder"),
             ("authorization", "Bearer placeholder"),
@@ -119,8 +122,8 @@ mod tests {
     }
 
     #[test]
-    fn an_answer_shows_no_key() {
-        let answer = map(&[("request-id", "r1"), ("x-echo", "Bearer real"), ("transfer-encoding", "chunked")]);
-        assert_eq!(to_client(&answer, Some(&ProviderKey::new("real"))), map(&[("request-id", "r1")]));
+    fn response_headers_with_the_key_are_dropped() {
+        let response = map(&[("request-id", "r1"), ("x-echo", "Bearer real"), ("transfer-encoding", "chunked")]);
+        assert_eq!(to_client(&response, Some(&ProviderKey::new("real"))), map(&[("request-id", "r1")]));
     }
 }

@@ -1,24 +1,25 @@
-//! Cuts a stream of chunks at the ends of lines, so that whatever breaks off breaks off between two lines.
+//! Line buffer: cuts a stream of chunks at line ends, so that a broken stream breaks between two
+//! lines.
 //!
-//! It costs no time: a line that is not whole is of no use to the reader yet.
+//! Buffering adds no delay: a reader cannot use an incomplete line.
 
 use bytes::{Bytes, BytesMut};
 
-/// A line longer than this is passed on in pieces, of which only the size is metered.
+/// Longest buffered line, bytes. Longer lines pass in pieces, and only their size is metered.
 const MAX_LINE_BYTES: usize = 8 * 1024 * 1024;
 
-/// The beginning of a line whose end has not come yet.
+/// Start of a line whose end has not arrived.
 #[derive(Debug, Default)]
 pub(super) struct LineBuffer {
     partial: BytesMut,
-    /// Whether what was passed on last ended inside a line.
+    /// True if the data passed on last ended inside a line.
     mid_line: bool,
 }
 
 impl LineBuffer {
-    /// What is whole now; may be empty.
+    /// Adds `chunk` and returns the complete lines, if any.
     pub(super) fn push(&mut self, chunk: Bytes) -> Bytes {
-        let Some(last) = chunk.iter().rposition(|byte| *byte == b'\n') else {
+        let Some(last_newline) = chunk.iter().rposition(|byte| *byte == b'\n') else {
             self.partial.extend_from_slice(&chunk);
             if self.partial.len() <= MAX_LINE_BYTES {
                 return Bytes::new();
@@ -27,16 +28,16 @@ impl LineBuffer {
             return self.partial.split().freeze();
         };
         self.mid_line = false;
-        if self.partial.is_empty() && last + 1 == chunk.len() {
+        if self.partial.is_empty() && last_newline + 1 == chunk.len() {
             return chunk;
         }
-        self.partial.extend_from_slice(&chunk[..=last]);
-        let whole = self.partial.split().freeze();
-        self.partial.extend_from_slice(&chunk[last + 1..]);
-        whole
+        self.partial.extend_from_slice(&chunk[..=last_newline]);
+        let lines = self.partial.split().freeze();
+        self.partial.extend_from_slice(&chunk[last_newline + 1..]);
+        lines
     }
 
-    /// What has no end of line, when the stream has ended as it should.
+    /// Returns the data after the last line end. For a stream that ended regularly.
     pub(super) fn take_rest(&mut self) -> Bytes {
         self.partial.split().freeze()
     }
@@ -51,16 +52,16 @@ mod tests {
     use super::*;
 
     #[test]
-    fn whole_lines_pass_however_they_are_cut() {
+    fn lines_pass_whole_at_any_split() {
         const TEXT: &[u8] = b"event: a\r\ndata: \xc3\xa4\n\nrest";
         for first in 0..=TEXT.len() {
             for second in first..=TEXT.len() {
                 let mut lines = LineBuffer::default();
                 let mut passed = Vec::new();
                 for part in [&TEXT[..first], &TEXT[first..second], &TEXT[second..]] {
-                    let whole = lines.push(Bytes::copy_from_slice(part));
-                    assert!(whole.is_empty() || whole.ends_with(b"\n"));
-                    passed.extend_from_slice(&whole);
+                    let complete = lines.push(Bytes::copy_from_slice(part));
+                    assert!(complete.is_empty() || complete.ends_with(b"\n"));
+                    passed.extend_from_slice(&complete);
                 }
                 assert_eq!(passed, b"event: a\r\ndata: \xc3\xa4\n\n");
                 assert_eq!(lines.take_rest(), "rest");
@@ -69,7 +70,7 @@ mod tests {
     }
 
     #[test]
-    fn a_line_without_end_is_not_held_for_ever() {
+    fn endless_line_is_passed_on_in_pieces() {
         let mut lines = LineBuffer::default();
         let mut passed = 0;
         for _ in 0..20 {

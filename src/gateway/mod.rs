@@ -1,12 +1,18 @@
-//! The model gateway: the only holder of model keys.
+//! Model gateway: the only holder of model keys.
 //!
-//! Each session has an endpoint of its own, a Unix socket in its run directory, so the socket itself says who asks and
-//! nothing inside a sandbox needs a secret. The endpoint speaks the providers' own formats as a pass-through
-//! (`/anthropic/v1/messages`, `/openai/v1/chat/completions`, `/openai/v1/responses`): it sets the real key, passes unknown
-//! headers and fields on, streams, meters what passes, and retries what is worth retrying.
+//! - **Endpoint.** Each session has one Unix socket in its run directory. The socket identifies the
+//!   caller, so a sandbox needs no secret.
+//! - **Formats.** The providers' own formats pass through (`/anthropic/v1/messages`,
+//!   `/openai/v1/chat/completions`, `/openai/v1/responses`). Unknown headers and fields pass
+//!   unchanged.
+//! - **Work.** The gateway sets the real key, streams, meters the usage and retries temporary
+//!   failures.
 //!
-//! One request passes through `endpoint` (the socket), `call` (the request), `upstream` (the provider, again where it is
-//! worth it) or `demo` (the script), and `relay` (the answer). The other modules are pure: they read, price, and word.
+//! A request passes through `endpoint` (socket) and `call` (request). Then `upstream` (provider,
+//! with retries) or `demo` (script) answers, and `relay` carries the response. The other modules
+//! are pure: they parse, price and describe.
+//!
+//! See docs/internals/gateway.md.
 
 mod call;
 mod catalog;
@@ -41,93 +47,102 @@ pub use self::{
     options::{GatewayOptions, ModelPrice, ProviderKey, ProviderOptions, RetryOptions, TimeoutOptions},
 };
 
-/// What one call took, read from the provider's own stream.
+/// Usage of one model call, read from the provider's response.
 #[derive(Debug, Clone, Default, PartialEq)]
 pub struct MeteredUsage {
-    /// As its provider names it.
+    /// Model name used by the provider.
     pub model: String,
-    /// Without what came from a cache or went into one: the context that the call used is the sum of the three.
+    /// Input tokens without cache reads and cache writes. The context of the call is the sum of all
+    /// three.
     pub input_tokens: u64,
     pub output_tokens: u64,
     pub cache_read_tokens: u64,
     pub cache_write_tokens: u64,
-    /// `None` where the price table does not know the model.
+    /// Cost in USD. `None` if the price table has no entry for the model.
     pub cost_usd: Option<f64>,
-    /// The model's context, in tokens, where the table knows it.
+    /// Context size of the model in tokens, if the price table has it.
     pub context_limit: Option<u64>,
-    /// The answer was cut before its provider told what it took, or could not be read: the counts that are not told are
-    /// estimates.
+    /// True if counts are estimates: the response was unreadable, or was cut off before the
+    /// provider reported its usage.
     pub estimated: bool,
 }
 
-/// What an endpoint tells the session that owns it.
+/// Notice from an endpoint to the session that owns it.
 #[derive(Debug, Clone, PartialEq)]
 pub enum GatewayNotice {
-    /// A call ended, whole or cut; this is what it took.
+    /// A call ended, completely or not. Holds its usage.
     Used(MeteredUsage),
-    /// The provider refused for now; the gateway asks again after `wait_ms`. That will be the attempt number `attempt`, so
-    /// the first retry is 2.
+    /// A call failed for now, and the gateway retries it after `wait_ms` milliseconds. `attempt` is
+    /// the number of the coming attempt, so the first retry is 2.
     Retrying { attempt: u32, wait_ms: u64, why: String },
-    /// The provider refused for good; `why` is for a person.
+    /// A call failed for good. `why` is shown to the user.
     Rejected { status: u16, why: String },
 }
 
-/// The session behind an endpoint, as the gateway sees it. Called from the gateway's own tasks; must not block.
+/// Session behind an endpoint, as the gateway sees it. The methods run on the gateway's tasks and
+/// must not block.
 pub trait SessionAccount: Send + Sync + 'static {
-    /// `Err` answers the call with 402. (It ends the prompt on every agent that was tried; 429 and 401 leave several of them
-    /// retrying for ever.)
+    /// Checks that the session may call a model.
+    ///
+    /// # Errors
+    /// An error answers the call with 402. Every agent that was tried ends its prompt after 402.
+    /// After 429 and 401, several of them retry forever.
     fn may_call(&self) -> Result<(), ModelCallDenied>;
 
-    /// Whether what the session may spend has an end. Then no call begins of which nobody could say what it took.
+    /// Returns true if the session has a spending limit. Calls of unbounded usage are then
+    /// rejected.
     fn has_budget(&self) -> bool;
 
+    /// Passes `notice` to the session.
     fn notify(&self, notice: GatewayNotice);
 
-    /// Waits while the session is behind with what it was told: so long no further call begins.
+    /// Completes once the session has caught up with its notices. No further call starts before.
+    /// Default: completes at once.
     fn wait_until_caught_up(&self) -> BoxFuture<'_, ()> {
         Box::pin(ready(()))
     }
 }
 
-/// Why a session may not call its model.
+/// Reason for a rejected model call.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum ModelCallDenied {
-    /// Its turn is being interrupted, of which the agent may not have heard yet.
+    /// The turn is being interrupted. The agent may not have received the interrupt yet.
     Interrupted,
-    /// A spent budget, a stopped session: in words, for the agent and the person.
+    /// Reason in words, for the agent and the user: a spent budget, a stopped session.
     Reason(String),
 }
 
-/// A model that a client may choose.
+/// Model that a client may choose.
 #[derive(Debug, Clone, PartialEq, Eq, serde::Serialize)]
 pub struct ModelChoice {
-    /// As sessions name it.
+    /// Model name used by sessions.
     pub name: String,
     pub api: ProviderApi,
-    /// Whether it is the scripted demonstration.
+    /// True for the scripted demo model.
     pub demo: bool,
-    /// The environment variable that would have to be set before it can be chosen.
+    /// Environment variable that must be set before the model can be chosen.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub needs: Option<&'static str>,
 }
 
-/// All that the gateway cannot do. The texts are shown to a person word for word.
+/// Error in the gateway's options or in the choice of a model. The text is shown to the user
+/// verbatim.
 #[derive(Debug, thiserror::Error)]
 pub enum GatewayError {
     #[error("the model `{model}` needs a key: set `{variable}` or `LLM_API_KEY`, or choose the model `demo`")]
     NoKey { model: String, variable: &'static str },
-    #[error("the base URL `{url}` is no http or https address: write it like `https://api.example.com/v1`")]
+    #[error("the base URL `{url}` must be an http or https address, such as `https://api.example.com/v1`")]
     BaseUrl { url: String },
-    #[error("the key in `{variable}` has characters that no key has: copy it again")]
+    #[error("the key in `{variable}` contains invalid characters; copy it again")]
     Key { variable: &'static str },
-    #[error("the HTTP client for the model providers cannot be made; does this machine have CA certificates?")]
+    #[error("cannot create the HTTP client for the model providers; check the CA certificates of this machine")]
     Client(#[source] reqwest::Error),
 }
 
-/// How long an unused connection to a provider is kept.
+/// Time that an unused connection to a provider is kept open.
 const IDLE_CONNECTION_TIMEOUT: Duration = Duration::from_secs(90);
 
-/// The gateway of one server. Cheap to clone; all clones share one pool of connections.
+/// Gateway of one server. Cheap to clone: all clones share one connection pool.
 #[derive(Clone)]
 pub struct Gateway {
     inner: Arc<GatewayInner>,
@@ -136,68 +151,73 @@ pub struct Gateway {
 struct GatewayInner {
     options: GatewayOptions,
     client: reqwest::Client,
-    /// Whether every endpoint is to close. Each has a receiver until it has.
+    /// True once every endpoint has to close. Each endpoint holds a receiver until it is closed.
     closing: watch::Sender<bool>,
 }
 
 impl Gateway {
+    /// Creates a gateway.
+    ///
     /// # Errors
-    /// What is wrong with the options, or with this machine's certificates.
+    /// Fails if an option is invalid, or if the HTTP client cannot be created (CA certificates).
     pub fn new(options: GatewayOptions) -> Result<Gateway, GatewayError> {
         for api in [ProviderApi::Anthropic, ProviderApi::Openai] {
             check_provider(api, options.provider(api))?;
         }
-        // Refused where there is one already, which is as good.
+        // Fails if a crypto provider is installed already. The installed one serves as well.
         let _is_set = rustls::crypto::ring::default_provider().install_default();
         let client = reqwest::Client::builder()
-            // A redirect would carry the key to another address.
+            // A redirect would send the key to another address.
             .redirect(reqwest::redirect::Policy::none())
             .connect_timeout(Duration::from_secs(options.timeouts.connect_s))
             .pool_idle_timeout(IDLE_CONNECTION_TIMEOUT)
             .tcp_nodelay(true)
-            // A connection for each call. One for all sessions would stand still for all when one of them does not read.
+            // One connection per call. A session that reads nothing would block a connection shared
+            // by all.
             .http1_only()
             .build()
             .map_err(GatewayError::Client)?;
         Ok(Gateway { inner: Arc::new(GatewayInner { options, client, closing: watch::Sender::new(false) }) })
     }
 
-    /// Serves one session on `listener` until the endpoint is dropped. Must be called inside a tokio runtime, which then
-    /// runs the endpoint's tasks.
+    /// Serves one session on `listener` until the endpoint is dropped.
+    ///
+    /// Must be called inside a tokio runtime, which then runs the endpoint's tasks.
     pub fn open(&self, listener: UnixListener, account: Arc<dyn SessionAccount>) -> GatewayEndpoint {
         GatewayEndpoint::open(self.clone(), listener, account)
     }
 
-    /// Closes every endpoint, also those that are yet to be opened. When it returns, each session was told what its calls took.
+    /// Closes every endpoint, including endpoints that are opened later. Returns after each session
+    /// has received the usage of its calls.
     pub async fn close(&self) {
         self.inner.closing.send_replace(true);
         self.inner.closing.closed().await;
     }
 
-    /// Which model `name` means.
+    /// Resolves the model name `name`.
     pub fn resolve(&self, name: &str) -> ResolvedModel {
         catalog::resolve(name)
     }
 
-    /// What a client may choose; the default one first, the demo last.
+    /// Returns the models that a client may choose: the default first, the demo model last.
     pub fn models(&self) -> Vec<ModelChoice> {
         self.inner.options.choices()
     }
 
-    /// What a session gets that names no model: `demo` where no provider can be asked.
+    /// Returns the model of sessions that name none. `demo` if no provider is usable.
     pub fn default_model(&self) -> String {
         self.inner.options.default_choice()
     }
 
-    /// Whether a session may work with the model `name`.
+    /// Checks that a session may use the model `name`.
     ///
     /// # Errors
-    /// [`GatewayError::NoKey`], which names what to set.
+    /// [`GatewayError::NoKey`], which names the variable to set.
     pub fn ready(&self, name: &str) -> Result<(), GatewayError> {
         self.inner.options.ready(name)
     }
 
-    /// When the price table was last checked: a date, or empty.
+    /// Returns the date of the price table's last check, or an empty string.
     pub fn prices_as_of(&self) -> &str {
         &self.inner.options.prices_as_of
     }

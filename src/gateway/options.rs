@@ -1,83 +1,86 @@
-//! What the gateway is told at start. Plain data, which the configuration fills.
+//! Options of the gateway. Plain data, filled from the configuration.
 
 use std::{fmt, time::Duration};
 
 use serde::Deserialize;
 
-/// Where each provider's own service answers.
+/// Base URL of Anthropic's official service.
 pub(super) const ANTHROPIC_URL: &str = "https://api.anthropic.com";
+/// Base URL of OpenAI's official service.
 pub(super) const OPENAI_URL: &str = "https://api.openai.com/v1";
 
-/// Everything that the gateway can be told.
+/// Options of the gateway.
 #[derive(Debug, Clone, Deserialize)]
 #[serde(default, deny_unknown_fields)]
 pub struct GatewayOptions {
     pub anthropic: ProviderOptions,
     pub openai: ProviderOptions,
-    /// What a session gets that names no model. Empty: the first of `models` whose provider has a key.
+    /// Model of sessions that name none. Empty: the first of `models` that is usable.
     pub default_model: String,
-    /// What a client is offered, as sessions name it. `demo` is always there.
+    /// Models offered to clients, by the names that sessions use. `demo` is always offered.
     pub models: Vec<String>,
-    /// What is not in here costs an unknown amount. The longest pattern that fits wins.
+    /// Price table. The longest matching pattern wins. A model without an entry has an unknown
+    /// cost.
     pub prices: Vec<ModelPrice>,
-    /// When somebody last compared `prices` with the providers' own pages: a date.
+    /// Date on which `prices` was last compared with the providers' pages.
     pub prices_as_of: String,
     pub retry: RetryOptions,
     pub timeouts: TimeoutOptions,
-    /// How fast the demo model speaks. 0: as fast as it can.
+    /// Speed of the demo model in tokens per second. 0: no limit.
     pub demo_tokens_per_second: u32,
 }
 
-/// One provider.
+/// Options of one provider.
 #[derive(Debug, Clone, Deserialize)]
 #[serde(default, deny_unknown_fields)]
 pub struct ProviderOptions {
-    /// The base URL as the provider's own SDK takes it. Empty: the provider's own service.
+    /// Base URL as the provider's SDK takes it. Empty: the official service.
     pub base_url: String,
-    /// Sent to `base_url`, and shown to nobody else.
+    /// API key. Sent to `base_url` and nowhere else.
     pub api_key: Option<ProviderKey>,
 }
 
-/// USD per million tokens.
+/// Prices of a model in USD per million tokens.
 #[derive(Debug, Clone, PartialEq, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct ModelPrice {
-    /// A model as its provider names it; one `*` at the end stands for anything.
+    /// Model name used by the provider. A final `*` matches any ending.
     pub model: String,
     pub input: f64,
     pub output: f64,
     #[serde(default)]
     pub cache_read: f64,
-    /// For Anthropic's five-minute cache.
+    /// Price for Anthropic's five-minute cache.
     #[serde(default)]
     pub cache_write: f64,
-    /// The model's context, in tokens.
+    /// Context size of the model in tokens.
     #[serde(default)]
     pub context_limit: Option<u64>,
 }
 
-/// How often, and how long apart, the gateway asks a provider that refuses for now.
+/// Number and spacing of the attempts when a provider rejects a call for now.
 #[derive(Debug, Clone, PartialEq, Deserialize)]
 #[serde(default, deny_unknown_fields)]
 pub struct RetryOptions {
-    /// The first one included.
+    /// Attempts per call, including the first.
     pub max_attempts: u32,
-    /// The wait before the second attempt; it doubles with each further one.
+    /// Wait before the second attempt, milliseconds. Doubles with each further attempt.
     pub base_ms: u64,
-    /// The longest wait. A provider that asks for a longer one is not asked again.
+    /// Longest wait, milliseconds. If a provider requests a longer one, the call is not retried.
     pub max_ms: u64,
 }
 
-/// How long the gateway waits for a provider, seconds.
+/// Time limits for providers, seconds.
 #[derive(Debug, Clone, PartialEq, Deserialize)]
 #[serde(default, deny_unknown_fields)]
 pub struct TimeoutOptions {
     pub connect_s: u64,
-    /// To the first byte of a streamed answer. Long, because some models think before they speak.
+    /// Limit for the first byte of a streamed response. Long, because some models think first.
     pub first_byte_s: u64,
-    /// To the first byte of an answer in one piece, which comes when all of it is made.
+    /// Limit for the first byte of a response in one piece, which arrives once the response is
+    /// complete.
     pub whole_answer_s: u64,
-    /// Between two pieces of a stream.
+    /// Limit between two pieces of a stream.
     pub idle_s: u64,
 }
 
@@ -131,7 +134,7 @@ impl TimeoutOptions {
     }
 }
 
-/// A text that no log, no error and no `Debug` shows.
+/// API key that no log, error or `Debug` output shows.
 #[derive(Clone, PartialEq, Eq, Deserialize)]
 #[serde(transparent)]
 pub struct ProviderKey(String);
@@ -141,7 +144,7 @@ impl ProviderKey {
         ProviderKey(text.into())
     }
 
-    /// The text itself, without the white space that a copied key often brings along.
+    /// Returns the key without the white space that copying often adds.
     pub(super) fn expose(&self) -> &str {
         self.0.trim()
     }
@@ -158,13 +161,13 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_key_is_never_shown() {
+    fn debug_output_hides_the_key() {
         let provider = ProviderOptions { api_key: Some(ProviderKey::new("sk-canary")), ..ProviderOptions::default() };
         assert!(!format!("{provider:?}").contains("canary"));
     }
 
     #[test]
-    fn options_are_read_from_a_file() {
+    fn options_are_read_from_toml() {
         let options: GatewayOptions = toml::from_str(
             r#"
             models = ["claude-x"]
@@ -173,7 +176,7 @@ mod tests {
             retry = { max_attempts = 2 }
             "#,
         )
-        .expect("it is read");
+        .expect("the options are valid");
         assert_eq!(options.anthropic.api_key, Some(ProviderKey::new("k")));
         assert_eq!(options.retry, RetryOptions { max_attempts: 2, ..RetryOptions::default() });
         assert_eq!(options.prices[0].output, 15.0);

@@ -1,7 +1,8 @@
-//! Carries one answer from a provider to a client: at once, metered, and over a pause of the client.
+//! Response relay: carries one response from a provider to a client, meters it, and bridges pauses
+//! of the client.
 //!
-//! Two halves with a buffer between them. A task of its own reads the provider, so that a frozen sandbox does not stop the
-//! stream; the connection to the client takes from the buffer whenever it can write.
+//! Two halves share a buffer. A task reads the provider, so a paused sandbox does not stop the
+//! stream. The client's connection drains the buffer as fast as it can write.
 
 use std::{sync::Arc, time::Duration};
 
@@ -31,58 +32,61 @@ use super::{
     upstream::UpstreamBody,
 };
 
-/// How much of its providers' answers one session may keep for a client that does not read, bytes. When it is full the
-/// providers are held back.
+/// Response data that one session may hold for clients that do not read, bytes.
+///
+/// Bound: 16 MiB. When full: the gateway stops reading the providers.
 pub(super) const RELAY_BUFFER_BYTES: usize = 16 * 1024 * 1024;
 
-/// What each piece in it costs beside its bytes.
+/// Cost of a buffered piece beside its bytes, bytes.
 const PIECE_OVERHEAD: usize = 128;
 
-/// How long a provider is heard out whose client has gone when all but the usage was said.
+/// Time that the gateway reads on for the usage after the client has gone, if only the usage is
+/// missing.
 const USAGE_GRACE: Duration = Duration::from_secs(2);
 
-/// What a client's body is made of.
+/// Body of a response to a client.
 pub(super) type RelayBody = UnsyncBoxBody<Bytes, RelayAborted>;
 
-/// Ends a body in a way that its reader sees: the connection is closed before the body is complete.
+/// Aborts a body visibly: the connection closes before the body is complete.
 #[derive(Debug, thiserror::Error)]
-#[error("the answer was cut")]
+#[error("the response was aborted")]
 pub(super) struct RelayAborted;
 
-/// One answer on its way.
+/// Response in transfer.
 pub(super) struct ResponseRelay {
     pub(super) route: GatewayRoute,
     pub(super) is_stream: bool,
-    /// Cancelled by an interrupt, and when the endpoint goes.
+    /// Cancelled by an interrupt, and when the endpoint closes.
     pub(super) abort_token: CancellationToken,
     pub(super) usage_recorder: UsageRecorder,
-    /// Held until the provider's answer is here, whole or not.
+    /// Held until the provider's response has ended, completely or not.
     pub(super) call_permit: OwnedSemaphorePermit,
 }
 
 enum RelayPiece {
-    /// The permit is its room in the buffer.
+    /// Data with its buffer space.
     Data(Bytes, OwnedSemaphorePermit),
-    /// An error in the provider's shape, after which the body ends as if it were whole.
+    /// Error in the provider's format. The body ends cleanly after it.
     FinalError(Bytes),
-    /// The body is whole. Without it a task that went away would look like an answer that ended.
+    /// End of a complete body. Without this marker, a task that stopped would look like a complete
+    /// response.
     Complete,
     Abort,
 }
 
-/// How the provider's half ended.
+/// Outcome of the provider's half.
 enum RelayEnd {
     Complete,
-    /// By an interrupt.
+    /// Interrupted, or the endpoint closed.
     Interrupted,
     ClientGone,
     Broken(String),
 }
 
 impl ResponseRelay {
-    /// Begins to read `source`, and gives what the client shall read.
+    /// Starts reading `source`, and returns the body for the client.
     pub(super) fn start(self, source: UpstreamBody) -> RelayBody {
-        // Bounded by the buffer's permits: each piece in it holds as many as it has bytes.
+        // Bounded by the buffer's permits: each queued piece holds permits for its bytes.
         let (sender, receiver) = mpsc::unbounded_channel();
         let outlet = body_stream(receiver, self.abort_token.clone());
         tokio::spawn(self.run(source, sender));
@@ -90,43 +94,46 @@ impl ResponseRelay {
     }
 
     async fn run(mut self, source: UpstreamBody, out: UnboundedSender<RelayPiece>) {
-        // Fused, as it may have ended when the client hangs up, and is asked once more.
-        let (cut, mut source, mut lines) = (self.abort_token.clone(), source.fuse(), LineBuffer::default());
+        // Fused, because the source may have ended before the client hangs up, and is polled again.
+        let (abort, mut source, mut lines) = (self.abort_token.clone(), source.fuse(), LineBuffer::default());
         let end = tokio::select! {
             biased;
-            () = cut.cancelled() => RelayEnd::Interrupted,
+            () = abort.cancelled() => RelayEnd::Interrupted,
             () = out.closed() => RelayEnd::ClientGone,
             end = self.forward(&mut source, &mut lines, &out) => end,
         };
         if matches!(end, RelayEnd::ClientGone) && self.is_response_generated() {
-            // What it took follows within a moment. Whoever hung up just before that would pay an estimate, and less.
-            let heard_out = timeout(USAGE_GRACE, self.forward(&mut source, &mut lines, &out));
+            // The usage follows within a moment. Without the grace time, a client that hangs up
+            // just before it would pay an estimate, and less.
+            let usage_arrives = timeout(USAGE_GRACE, self.forward(&mut source, &mut lines, &out));
             tokio::select! {
                 biased;
-                () = cut.cancelled() => {}
-                _ = heard_out => {}
+                () = abort.cancelled() => {}
+                _ = usage_arrives => {}
             }
         }
-        let ResponseRelay { route, is_stream, usage_recorder: tally, call_permit: place, .. } = self;
-        // Told before the client sees the end, so that its next call is judged by what this one took.
-        let refusal = tally.report_end(end);
-        drop(place);
-        let last = match refusal {
-            Some(refusal) if is_stream && !lines.is_mid_line() => RelayPiece::FinalError(refusal.event(route)),
+        let ResponseRelay { route, is_stream, usage_recorder: recorder, call_permit: permit, .. } = self;
+        // Reported before the client sees the end, so that its next call is checked against this
+        // usage.
+        let error = recorder.report_end(end);
+        drop(permit);
+        let last = match error {
+            Some(error) if is_stream && !lines.is_mid_line() => RelayPiece::FinalError(error.event(route)),
             Some(_) => RelayPiece::Abort,
             None => RelayPiece::Complete,
         };
-        // A client that has gone needs no last words.
+        // Fails if the client has gone.
         let _ = out.send(last);
     }
 
-    /// Whether the provider has made all of the answer, as far as is known, and has yet to tell what it took. One in one piece
-    /// is made before it begins to come.
+    /// Returns true if the provider has generated its response, as far as can be determined, and
+    /// has yet to report the usage. A response in one piece is generated before its first byte.
     fn is_response_generated(&self) -> bool {
         self.route.is_metered() && (!self.is_stream || self.usage_recorder.meter.awaits_only_usage())
     }
 
-    /// May be dropped and begun again: what has come is metered before anything is waited for.
+    /// Forwards `source` to the client. May be dropped and called again: received pieces are
+    /// metered before the next `await`.
     async fn forward(
         &mut self,
         source: &mut Fuse<UpstreamBody>,
@@ -137,7 +144,7 @@ impl ResponseRelay {
             let piece = match piece {
                 Ok(piece) if self.is_stream => lines.push(piece),
                 Ok(piece) => piece,
-                Err(why) => return RelayEnd::Broken(why),
+                Err(reason) => return RelayEnd::Broken(reason),
             };
             self.meter_piece(&piece, lines);
             self.send_piece(piece, out).await;
@@ -168,28 +175,29 @@ impl ResponseRelay {
         if piece.is_empty() {
             return;
         }
-        // Copied, as it is a part of a larger block of the HTTP library, and would keep it.
+        // Copied. The piece is part of a larger block of the HTTP library, and would keep that
+        // block allocated.
         let piece = Bytes::copy_from_slice(&piece);
-        let room = (piece.len() + PIECE_OVERHEAD).min(RELAY_BUFFER_BYTES) as u32;
+        let space = (piece.len() + PIECE_OVERHEAD).min(RELAY_BUFFER_BYTES) as u32;
         let buffer: Arc<Semaphore> = self.usage_recorder.context.buffer.clone();
-        let permit = buffer.acquire_many_owned(room).await.expect("the buffer's semaphore is never closed");
-        // A client that has gone is noticed by `run`.
+        let permit = buffer.acquire_many_owned(space).await.expect("the buffer semaphore is never closed");
+        // Fails if the client has gone, which `run` handles.
         let _ = out.send(RelayPiece::Data(piece, permit));
     }
 }
 
-/// What the client reads. After a cut nothing that was buffered passes any more.
+/// Returns the stream that the client reads. After an abort, no buffered data passes.
 fn body_stream(
     pieces: UnboundedReceiver<RelayPiece>,
-    cut: CancellationToken,
+    abort: CancellationToken,
 ) -> impl Stream<Item = Result<Frame<Bytes>, RelayAborted>> {
     stream::unfold(Some(pieces), move |pieces| {
-        let cut = cut.clone();
+        let abort = abort.clone();
         async move {
             let mut pieces = pieces?;
             let next = tokio::select! {
                 biased;
-                () = cut.cancelled() => None,
+                () = abort.cancelled() => None,
                 piece = pieces.recv() => Some(piece),
             };
             let piece = match next {
@@ -210,7 +218,7 @@ async fn drain_to_last(pieces: &mut UnboundedReceiver<RelayPiece>) -> RelayPiece
     while let Some(piece) = pieces.recv().await {
         match piece {
             RelayPiece::Data(..) => {}
-            // What was dropped on the way here is missing.
+            // Data was dropped, so the body is not complete.
             RelayPiece::Complete => return RelayPiece::Abort,
             RelayPiece::FinalError(_) | RelayPiece::Abort => return piece,
         }
@@ -218,58 +226,62 @@ async fn drain_to_last(pieces: &mut UnboundedReceiver<RelayPiece>) -> RelayPiece
     RelayPiece::Abort
 }
 
-/// How many tokens a request is thought to have.
+/// Estimated input tokens of a request.
 #[derive(Debug, Clone, Copy, Default)]
 pub(super) struct InputEstimate {
-    /// By its bytes.
+    /// Estimate from the size of the body.
     pub(super) by_bytes: u64,
-    /// With what it points at, of which nobody here knows the size.
+    /// Estimate with external references, whose size is not available here.
     pub(super) upper_bound: u64,
 }
 
-/// What one call took, told to its session exactly once, however the call ends: also where the server is asked to end
-/// ([`super::Gateway::close`]), and not where it is killed.
+/// Records the usage of one call, and reports it to the session exactly once, however the call
+/// ends.
+///
+/// A regular server shutdown waits for the report ([`super::Gateway::close`]). A killed server
+/// reports nothing.
 pub(super) struct UsageRecorder {
     pub(super) context: Arc<EndpointContext>,
     pub(super) route: GatewayRoute,
-    /// As the provider names it.
+    /// Model name used by the provider.
     pub(super) model: String,
-    /// What the input is thought to have, where the provider does not come to tell.
+    /// Estimated input, for a provider that does not get to report its usage.
     pub(super) input: InputEstimate,
     pub(super) meter: UsageMeter,
-    /// A provider has it, as far as is known, and does what it will ask money for: also before the first byte of its answer, of
-    /// which a whole one may be made by then.
+    /// True if a provider may have the request, and works on a response that costs money. Also true
+    /// before the first byte: the response may be complete by then.
     pub(super) may_be_billed: bool,
 }
 
 impl UsageRecorder {
-    /// A stream that ends before the provider said that it would was cut on the way.
+    /// Returns the outcome of a stream that ended. A stream that ends before its final event is
+    /// broken.
     fn end_of_stream(&self) -> RelayEnd {
         if self.route.is_metered() && !self.meter.is_complete() {
-            return RelayEnd::Broken("the provider's stream ended before its answer was complete".to_owned());
+            return RelayEnd::Broken("the provider's stream ended before its response was complete".to_owned());
         }
         RelayEnd::Complete
     }
 
-    /// Tells the session; what comes back is what the agent has yet to be told.
+    /// Reports the outcome to the session. Returns the error that the agent must still receive.
     fn report_end(self, end: RelayEnd) -> Option<EndpointError> {
         match end {
             RelayEnd::Complete => {
-                if let Some(mishap) = self.meter.error() {
+                if let Some(error) = self.meter.error() {
                     let (api, options) = (self.route.api(), self.context.gateway.options());
-                    let message = scrubbed(&mishap.message, options.provider(api).api_key.as_ref());
-                    let why = describe_rejection(api, &self.model, mishap.status, message.as_bytes());
-                    self.context.account.notify(GatewayNotice::Rejected { status: mishap.status, why });
+                    let message = scrubbed(&error.message, options.provider(api).api_key.as_ref());
+                    let reason = describe_rejection(api, &self.model, error.status, message.as_bytes());
+                    self.context.account.notify(GatewayNotice::Rejected { status: error.status, why: reason });
                 }
                 None
             }
             RelayEnd::Interrupted => Some(EndpointError::interrupted()),
             RelayEnd::ClientGone => None,
-            RelayEnd::Broken(why) => {
+            RelayEnd::Broken(reason) => {
                 self.context
                     .account
-                    .notify(GatewayNotice::Rejected { status: StatusCode::BAD_GATEWAY.as_u16(), why: why.clone() });
-                Some(EndpointError::new(StatusCode::BAD_GATEWAY, "api_error", why))
+                    .notify(GatewayNotice::Rejected { status: StatusCode::BAD_GATEWAY.as_u16(), why: reason.clone() });
+                Some(EndpointError::new(StatusCode::BAD_GATEWAY, "api_error", reason))
             }
         }
     }
@@ -278,7 +290,9 @@ impl UsageRecorder {
 impl Drop for UsageRecorder {
     fn drop(&mut self) {
         if self.route.is_metered() && self.may_be_billed {
-            // A provider that says that it failed has not been hung up on.
+            // A provider that reports an error was not cut off by the client. Only the body counts
+            // then.
+
             let input = if self.meter.error().is_some() { self.input.by_bytes } else { self.input.upper_bound };
             let mut metered = self.meter.metered_usage(&self.model, input);
             self.context.gateway.options().apply_price(&mut metered, &self.model);
@@ -308,28 +322,29 @@ mod tests {
         fn notify(&self, _: GatewayNotice) {}
     }
 
-    /// What was pulled of an endless answer in such pieces that nobody reads at first, and then so many times.
+    /// Returns the number of pieces that the relay pulls from an endless response. The client reads
+    /// nothing at first, and then `reads` times.
     async fn pulled(piece: impl Fn() -> Bytes + Send + 'static, reads: usize) -> usize {
-        let directory = tempfile::tempdir().expect("a directory");
+        let directory = tempfile::tempdir().expect("a temporary directory");
         let listener = tokio::net::UnixListener::bind(directory.path().join("s")).expect("a socket");
-        let gateway = Gateway::new(GatewayOptions::default()).expect("the options are right");
-        let door = GatewayEndpoint::open(gateway, listener, Arc::new(UnbudgetedAccount)).context();
-        let tally = UsageRecorder {
-            context: door.clone(),
+        let gateway = Gateway::new(GatewayOptions::default()).expect("the options are valid");
+        let context = GatewayEndpoint::open(gateway, listener, Arc::new(UnbudgetedAccount)).context();
+        let recorder = UsageRecorder {
+            context: context.clone(),
             route: GatewayRoute::Chat,
             model: String::new(),
             input: InputEstimate::default(),
             meter: UsageMeter::new(GatewayRoute::Chat),
             may_be_billed: true,
         };
-        let place = door.calls.clone().acquire_owned().await.expect("there is a place");
-        let cut = CancellationToken::new();
+        let permit = context.calls.clone().acquire_owned().await.expect("the call semaphore is never closed");
+        let abort = CancellationToken::new();
         let relay = ResponseRelay {
             route: GatewayRoute::Chat,
             is_stream: false,
-            abort_token: cut.clone(),
-            usage_recorder: tally,
-            call_permit: place,
+            abort_token: abort.clone(),
+            usage_recorder: recorder,
+            call_permit: permit,
         };
         let pulled = Arc::new(AtomicUsize::new(0));
         let counter = pulled.clone();
@@ -352,23 +367,23 @@ mod tests {
             drop(body.frame().await);
         }
         settle().await;
-        // An answer in one piece would be heard out.
-        cut.cancel();
+        // Without the abort, the relay would read on for the usage.
+        abort.cancel();
         pulled.load(Ordering::Relaxed)
     }
 
     #[tokio::test]
-    async fn what_nobody_reads_is_bounded() {
+    async fn unread_data_is_bounded() {
         const MIB: usize = 1024 * 1024;
         let large = || Bytes::from(vec![b'x'; MIB]);
-        // One more than fits is in hand, and waits for room.
+        // One piece more than fits is in hand, and waits for space.
         assert_eq!(pulled(large, 0).await, RELAY_BUFFER_BYTES / (MIB + PIECE_OVERHEAD) + 1);
         assert_eq!(pulled(large, 3).await, RELAY_BUFFER_BYTES / (MIB + PIECE_OVERHEAD) + 4);
         assert_eq!(pulled(|| Bytes::from_static(b"x"), 0).await, RELAY_BUFFER_BYTES / (1 + PIECE_OVERHEAD) + 1);
     }
 
     #[tokio::test]
-    async fn a_piece_does_not_keep_the_block_that_it_came_in() {
+    async fn piece_does_not_keep_its_block() {
         struct RelayBlock(Arc<AtomicUsize>, [u8; 8]);
         impl AsRef<[u8]> for RelayBlock {
             fn as_ref(&self) -> &[u8] {
@@ -382,11 +397,11 @@ mod tests {
         }
         let kept = Arc::new(AtomicUsize::new(0));
         let counter = kept.clone();
-        let in_a_block = move || {
+        let in_block = move || {
             counter.fetch_add(1, Ordering::Relaxed);
             Bytes::from_owner(RelayBlock(counter.clone(), *b"a token\n")).slice(..2)
         };
-        assert!(pulled(in_a_block, 0).await > 1000);
+        assert!(pulled(in_block, 0).await > 1000);
         assert!(kept.load(Ordering::Relaxed) <= 1, "{kept:?}");
     }
 }

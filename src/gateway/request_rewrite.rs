@@ -1,4 +1,5 @@
-//! The little of a request's body that the gateway reads, and the little that it changes: every other byte passes as it is.
+//! Request bodies: the gateway reads a few fields and changes at most two. All other bytes pass
+//! unchanged.
 
 use std::ops::Range;
 
@@ -8,15 +9,15 @@ use serde_json::value::RawValue;
 
 use super::{external_refs, route::GatewayRoute};
 
-/// A request's body, read.
+/// Parsed body of a request.
 #[derive(Debug, Clone, PartialEq)]
 pub(super) struct ProxiedRequest {
     pub(super) model: String,
     pub(super) streaming: bool,
-    /// The model reads more than `body`: that points at what the provider keeps.
+    /// True if the model reads more than `body`: content that the provider stores.
     pub(super) has_external_refs: bool,
     pub(super) body: Bytes,
-    /// Where in `body` the model's name stands, quotes included.
+    /// Range of the model's name in `body`, including quotes.
     model_range: Range<usize>,
 }
 
@@ -46,44 +47,44 @@ struct ChatStreamOptions<'a> {
     include_usage: Option<&'a RawValue>,
 }
 
-/// `null` too is a value that stands somewhere, and may have to be replaced.
+/// Keeps the raw text of a value. `null` also has a position, and may have to be replaced.
 fn as_it_stands<'de: 'a, 'a, D: Deserializer<'de>>(value: D) -> Result<Option<&'a RawValue>, D::Error> {
     <&RawValue>::deserialize(value).map(Some)
 }
 
 impl ProxiedRequest {
-    /// The error is for the person who wrote the client.
+    /// Parses a body.
+    ///
+    /// # Errors
+    /// Describes the invalid field, for the author of the client.
     pub(super) fn read(route: GatewayRoute, body: Bytes) -> Result<ProxiedRequest, String> {
         let head: ProxiedRequestHead = serde_json::from_slice(&body)
-            .map_err(|e| format!("the body is no JSON object with a `model` and a boolean `stream`: {e}"))?;
-        let model: String = serde_json::from_str(head.model.get()).map_err(|e| format!("`model` is no string: {e}"))?;
-        let model_at = range_of(&body, head.model);
-        // It would be worked on when the call is over, and nobody would hear what it took.
+            .map_err(|e| format!("the body must be a JSON object with a `model` and a boolean `stream`: {e}"))?;
+        let model: String =
+            serde_json::from_str(head.model.get()).map_err(|e| format!("`model` must be a string: {e}"))?;
+        let model_range = range_of(&body, head.model);
+        // Background work would outlast the call, so its usage would not be reported.
         if route == GatewayRoute::Responses && head.background == Some(true) {
-            return Err("`background` is true, and what works on by itself cannot be metered; leave it out".to_owned());
+            return Err(
+                "`background` must not be true, because background work cannot be metered; leave it out".to_owned()
+            );
         }
-        let kept = [head.previous_response_id, head.conversation, head.prompt];
+        let references = [head.previous_response_id, head.conversation, head.prompt];
         let input = head.input.is_some_and(|input| external_refs::contains_external_refs(input.get()));
-        let points_at_more = route == GatewayRoute::Responses && (kept.iter().any(Option::is_some) || input);
+        let has_external_refs = route == GatewayRoute::Responses && (references.iter().any(Option::is_some) || input);
         let streaming = head.stream.unwrap_or(false);
         let change = match route {
             GatewayRoute::Chat if streaming => require_usage_option(&body, head.stream_options),
             _ => None,
         };
-        let mut envelope = ProxiedRequest {
-            model,
-            streaming,
-            has_external_refs: points_at_more,
-            model_range: model_at,
-            body: body.clone(),
-        };
+        let mut request = ProxiedRequest { model, streaming, has_external_refs, model_range, body: body.clone() };
         if let Some((at, text)) = change {
-            envelope.splice(at, text.as_bytes());
+            request.splice(at, text.as_bytes());
         }
-        Ok(envelope)
+        Ok(request)
     }
 
-    /// Names another model.
+    /// Replaces the model's name.
     pub(super) fn set_model(&mut self, model: &str) {
         if self.model != model {
             let quoted = serde_json::Value::from(model).to_string();
@@ -103,8 +104,10 @@ impl ProxiedRequest {
     }
 }
 
-/// OpenAI's chat tells what a stream took only when asked. A client that asks not to be told is overruled: what is not
-/// metered could be spent without limit.
+/// Returns the edit that makes a stream report its usage: the range and its new text.
+///
+/// OpenAI's chat reports the usage of a stream only on request. The option overrides a client that
+/// declines it, because unmetered usage could be spent without limit.
 fn require_usage_option(body: &[u8], options: Option<&RawValue>) -> Option<(Range<usize>, &'static str)> {
     let Some(options) = options else {
         let brace = body.iter().position(|byte| *byte == b'{')? + 1;
@@ -123,7 +126,7 @@ fn require_usage_option(body: &[u8], options: Option<&RawValue>) -> Option<(Rang
     }
 }
 
-/// Where `value`, which was read out of `body` without a copy, stands in it.
+/// Returns the range of `value` in `body`. `value` must borrow from `body`.
 fn range_of(body: &[u8], value: &RawValue) -> Range<usize> {
     let start = value.get().as_ptr() as usize - body.as_ptr() as usize;
     start..start + value.get().len()
@@ -134,15 +137,16 @@ mod tests {
     use super::*;
 
     fn check(route: GatewayRoute, body: &str, expected: &str) {
-        let envelope = ProxiedRequest::read(route, Bytes::copy_from_slice(body.as_bytes())).expect("it is read");
-        assert_eq!(String::from_utf8_lossy(&envelope.body), expected);
-        assert_eq!(&envelope.body[envelope.model_range.clone()], br#""m""#);
+        let request = ProxiedRequest::read(route, Bytes::copy_from_slice(body.as_bytes())).expect("the body is valid");
+        assert_eq!(String::from_utf8_lossy(&request.body), expected);
+        assert_eq!(&request.body[request.model_range.clone()], br#""m""#);
     }
 
     #[test]
-    fn usage_is_asked_for_and_nothing_else_changes() {
-        const ASKED: &str = r#"{ "stream_options":{"include_usage":true}, "model" : "m","stream":true,"x":1.0e3 }"#;
-        check(GatewayRoute::Chat, ASKED, ASKED);
+    fn usage_option_is_set_and_nothing_else_changes() {
+        const WITH_USAGE: &str =
+            r#"{ "stream_options":{"include_usage":true}, "model" : "m","stream":true,"x":1.0e3 }"#;
+        check(GatewayRoute::Chat, WITH_USAGE, WITH_USAGE);
         check(
             GatewayRoute::Chat,
             r#" { "model" : "m","stream":true,"x":1.0e3 }"#,
@@ -180,43 +184,43 @@ mod tests {
     }
 
     #[test]
-    fn a_model_is_renamed_where_it_stands() {
+    fn model_is_replaced_in_place() {
         let body = Bytes::from_static(br#"{"stream":true,"model": "openai/gpt\u002d5","n":1}"#);
-        let mut envelope = ProxiedRequest::read(GatewayRoute::Chat, body).expect("it is read");
-        assert_eq!(envelope.model, "openai/gpt-5");
-        envelope.set_model("gpt-5");
+        let mut request = ProxiedRequest::read(GatewayRoute::Chat, body).expect("the body is valid");
+        assert_eq!(request.model, "openai/gpt-5");
+        request.set_model("gpt-5");
         assert_eq!(
-            &envelope.body[..],
+            &request.body[..],
             br#"{"stream_options":{"include_usage":true},"stream":true,"model": "gpt-5","n":1}"#
         );
     }
 
     #[test]
-    fn what_a_provider_keeps_is_more_than_the_body() {
-        fn check(route: GatewayRoute, more: &str, expected: bool) {
-            let body = format!(r#"{{"model":"m",{more}}}"#);
-            let envelope = ProxiedRequest::read(route, body.into()).expect("it is read");
-            assert_eq!(envelope.has_external_refs, expected, "{more}");
+    fn stored_content_counts_as_external_refs() {
+        fn check(route: GatewayRoute, fields: &str, expected: bool) {
+            let body = format!(r#"{{"model":"m",{fields}}}"#);
+            let request = ProxiedRequest::read(route, body.into()).expect("the body is valid");
+            assert_eq!(request.has_external_refs, expected, "{fields}");
         }
         check(GatewayRoute::Responses, r#""previous_response_id":"r""#, true);
         check(GatewayRoute::Responses, r#""conversation":{"id":"c"}"#, true);
         check(GatewayRoute::Responses, r#""prompt":{"id":"p"}"#, true);
         check(GatewayRoute::Responses, r#""previous_response_id":null,"input":"conversation""#, false);
-        // There it is nothing that the provider knows.
+        // In a chat request, `prompt` refers to nothing that the provider stores.
         check(GatewayRoute::Chat, r#""prompt":"hello""#, false);
     }
 
     #[test]
-    fn a_wrong_body_says_what_is_wrong() {
+    fn invalid_body_is_described() {
         fn check(body: &'static str, part: &str) {
-            let wrong =
-                ProxiedRequest::read(GatewayRoute::Chat, Bytes::from_static(body.as_bytes())).expect_err("it is wrong");
-            assert!(wrong.contains(part), "{wrong}");
+            let error = ProxiedRequest::read(GatewayRoute::Chat, Bytes::from_static(body.as_bytes()))
+                .expect_err("the body is invalid");
+            assert!(error.contains(part), "{error}");
         }
-        check("{", "no JSON object");
-        check("[]", "no JSON object");
+        check("{", "must be a JSON object");
+        check("[]", "must be a JSON object");
         check(r#"{"stream":true}"#, "missing field `model`");
-        check(r#"{"model":7}"#, "`model` is no string");
+        check(r#"{"model":7}"#, "`model` must be a string");
         check(r#"{"model":"m","stream":"yes"}"#, "expected a boolean");
         check(r#"{"model":"m","model":"n"}"#, "duplicate field `model`");
     }

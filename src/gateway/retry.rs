@@ -1,4 +1,5 @@
-//! Whether a provider that refused is asked again, and when. Pure, but for the clock that reads a date.
+//! Retry rules: which failures are retried, and after which delay. Pure, except for the clock that
+//! a date is compared with.
 
 use std::time::Duration;
 
@@ -6,19 +7,24 @@ use hyper::{HeaderMap, StatusCode, header::RETRY_AFTER};
 
 use super::{headers::SHOULD_RETRY, options::RetryOptions};
 
-/// How long to wait after the attempt number `attempt` (counted from 1); `None`: do not ask again.
+/// Returns the delay after attempt `attempt` (counted from 1). `None`: do not retry.
 ///
-/// `asked` is what the provider itself asked for; `jitter` is between 0 and 1, and keeps sessions that were refused
-/// together from coming back together.
-pub(super) fn backoff(options: &RetryOptions, attempt: u32, asked: Option<Duration>, jitter: f64) -> Option<Duration> {
+/// `requested` is the delay that the provider asks for. `jitter` is between 0 and 1. It keeps
+/// sessions that were rejected together from retrying together.
+pub(super) fn backoff(
+    options: &RetryOptions,
+    attempt: u32,
+    requested: Option<Duration>,
+    jitter: f64,
+) -> Option<Duration> {
     if attempt >= options.max_attempts {
         return None;
     }
     let longest = Duration::from_millis(options.max_ms);
-    match asked {
-        Some(asked) if asked > longest => None,
-        // Never sooner than asked.
-        Some(asked) => Some(asked + jittered_base(options, jitter)),
+    match requested {
+        Some(requested) if requested > longest => None,
+        // Never sooner than requested.
+        Some(requested) => Some(requested + jittered_base(options, jitter)),
         None => {
             let doubled = options.base_ms.saturating_mul(1u64.checked_shl(attempt - 1).unwrap_or(u64::MAX));
             Some(Duration::from_millis(doubled).min(longest).mul_f64(0.5 + jitter / 2.0))
@@ -30,19 +36,22 @@ fn jittered_base(options: &RetryOptions, jitter: f64) -> Duration {
     Duration::from_millis(options.base_ms).mul_f64(jitter / 2.0)
 }
 
-/// Whether a refusal is one for now.
+/// Returns true if a rejection may be temporary.
 pub(super) fn is_retryable(status: StatusCode, headers: &HeaderMap, body: &[u8]) -> bool {
-    let for_now = matches!(status.as_u16(), 408 | 429 | 500 | 502 | 503 | 504 | 529);
-    let says_no = headers.get(SHOULD_RETRY).is_some_and(|value| value == "false");
-    let says = |words: &&[u8]| body.windows(words.len()).any(|window| window == *words);
-    for_now && !says_no && !PERMANENT_ERRORS.iter().any(says)
+    let may_be_temporary = matches!(status.as_u16(), 408 | 429 | 500 | 502 | 503 | 504 | 529);
+    let forbids_retry = headers.get(SHOULD_RETRY).is_some_and(|value| value == "false");
+    let contains = |words: &&[u8]| body.windows(words.len()).any(|window| window == *words);
+    may_be_temporary && !forbids_retry && !PERMANENT_ERRORS.iter().any(contains)
 }
 
-/// What is said with such a status, and asked again is no different: OpenAI's 429 for an account without money, and llama.cpp's 500
-/// for a conversation that is too long, which its agent has to shorten.
+/// Errors that are permanent despite a retryable status.
+///
+/// - OpenAI's 429 for an account without money.
+/// - llama.cpp's 500 for a conversation that is too long. The agent has to shorten it.
 const PERMANENT_ERRORS: [&[u8]; 2] = [b"insufficient_quota", b"Context size has been exceeded"];
 
-/// What the provider asked for: seconds, milliseconds (OpenAI's own header), or a date.
+/// Returns the delay that the provider requests: seconds, milliseconds (OpenAI's own header) or a
+/// date.
 pub(super) fn requested_delay(headers: &HeaderMap) -> Option<Duration> {
     let text = |name: &str| headers.get(name).and_then(|value| value.to_str().ok()).map(str::trim);
     if let Some(ms) = text("retry-after-ms").and_then(|ms| ms.parse::<f64>().ok()) {
@@ -63,10 +72,10 @@ mod tests {
     const OPTIONS: RetryOptions = RetryOptions { max_attempts: 4, base_ms: 100, max_ms: 250 };
 
     #[test]
-    fn waits() {
+    fn backoff_doubles_up_to_the_limit() {
         fn check(attempt: u32, asked_ms: Option<u64>, jitter: f64, expected_ms: Option<u64>) {
-            let got = backoff(&OPTIONS, attempt, asked_ms.map(Duration::from_millis), jitter);
-            assert_eq!(got, expected_ms.map(Duration::from_millis), "attempt {attempt}");
+            let delay = backoff(&OPTIONS, attempt, asked_ms.map(Duration::from_millis), jitter);
+            assert_eq!(delay, expected_ms.map(Duration::from_millis), "attempt {attempt}");
         }
         check(1, None, 1.0, Some(100));
         check(1, None, 0.0, Some(50));
@@ -80,7 +89,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_worth_another_attempt() {
+    fn temporary_failures_are_retryable() {
         fn check(status: u16, should_retry: Option<&'static str>, body: &str, expected: bool) {
             let mut headers = HeaderMap::new();
             if let Some(value) = should_retry {
@@ -101,7 +110,7 @@ mod tests {
     }
 
     #[test]
-    fn what_a_provider_asks_for() {
+    fn requested_delay_is_read_from_headers() {
         fn check(name: &'static str, value: &'static str, expected: Option<Duration>) {
             let headers = HeaderMap::from_iter([(name.parse().expect("a name"), value.parse().expect("a value"))]);
             assert_eq!(requested_delay(&headers), expected, "{value}");

@@ -1,23 +1,23 @@
-//! The endpoint's paths. Pure.
+//! Routes of the endpoint. Pure.
 
 use greenroom_protocol::link::ProviderApi;
 use hyper::Method;
 
-/// What a path leads to.
+/// Route of an endpoint path.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum GatewayRoute {
-    /// Anthropic's messages.
+    /// Anthropic Messages.
     Messages,
     CountTokens,
     AnthropicModels,
-    /// OpenAI's chat completions.
+    /// OpenAI Chat Completions.
     Chat,
-    /// OpenAI's responses.
+    /// OpenAI Responses.
     Responses,
     OpenaiModels,
 }
 
-/// Every path that there is, in the order in which an error lists them.
+/// Route table, in the order in which an error lists the routes.
 const ROUTES: [(GatewayRoute, Method, &str); 6] = [
     (GatewayRoute::Messages, Method::POST, "/anthropic/v1/messages"),
     (GatewayRoute::CountTokens, Method::POST, "/anthropic/v1/messages/count_tokens"),
@@ -41,7 +41,7 @@ impl GatewayRoute {
         }
     }
 
-    /// The same path as the provider names it.
+    /// Returns the provider's path of this route.
     pub(super) fn upstream_path(self) -> &'static str {
         match self {
             GatewayRoute::Messages => "/v1/messages",
@@ -52,7 +52,7 @@ impl GatewayRoute {
         }
     }
 
-    /// Whether a call of it takes tokens.
+    /// Returns true if calls of this route use tokens.
     pub(super) fn is_metered(self) -> bool {
         match self {
             GatewayRoute::Messages | GatewayRoute::Chat | GatewayRoute::Responses => true,
@@ -68,12 +68,12 @@ impl GatewayRoute {
     }
 }
 
-/// In whose words an unknown path is answered.
+/// Returns the API whose error format answers an unknown path.
 pub(super) fn api_of_path(path: &str) -> ProviderApi {
     if path.starts_with("/anthropic") { ProviderApi::Anthropic } else { ProviderApi::Openai }
 }
 
-/// For an error: all that there is.
+/// Lists all routes, for an error.
 pub(super) fn list_routes() -> String {
     ROUTES.map(|(_, method, path)| format!("{method} {path}")).join(", ")
 }
@@ -83,7 +83,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn paths() {
+    fn paths_map_to_routes() {
         fn check(method: Method, path: &str, expected: Option<GatewayRoute>) {
             assert_eq!(GatewayRoute::find(&method, path), expected);
         }

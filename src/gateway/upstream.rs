@@ -1,4 +1,4 @@
-//! Asks a provider, again where it is worth it, until the first byte of its answer is here.
+//! Provider client: sends a request, with retries, until the first byte of the response is here.
 
 use std::{
     collections::hash_map::RandomState,
@@ -26,13 +26,13 @@ use super::{
     route::GatewayRoute,
 };
 
-/// The most of a provider's error that is passed on.
+/// Limit of a provider's error body that is passed on, bytes.
 const MAX_ERROR_BYTES: usize = 1024 * 1024;
 
-/// How long an error's text may take to follow its status.
+/// Time limit for reading the body of an error response.
 const ERROR_BODY_TIMEOUT: Duration = Duration::from_secs(10);
 
-/// One request, as the provider shall get it.
+/// Request to a provider.
 pub(super) struct UpstreamRequest {
     pub(super) route: GatewayRoute,
     pub(super) method: Method,
@@ -40,65 +40,69 @@ pub(super) struct UpstreamRequest {
     pub(super) headers: HeaderMap,
     pub(super) body: Bytes,
     pub(super) streaming: bool,
-    /// As the provider names it; empty where the request names none.
+    /// Model name used by the provider. Empty if the request names none.
     pub(super) model: String,
-    /// What `headers` hold, so that it can be taken out of errors.
+    /// Key inside `headers`. Removed from error texts.
     pub(super) key: Option<ProviderKey>,
 }
 
-/// A provider's answer, whose first byte is here.
+/// Response of a provider whose first byte has arrived.
 pub(super) struct UpstreamResponse {
     pub(super) status: StatusCode,
     pub(super) headers: HeaderMap,
-    /// Whether it is a stream of server-sent events.
+    /// True for a stream of server-sent events.
     pub(super) is_stream: bool,
     pub(super) body: UpstreamBody,
 }
 
-/// The pieces of an answer; an error is for a person, and the last item. Dropping it ends the request.
+/// Chunks of a response. An error is for the user, and is the last item. Dropping the body ends the
+/// request.
 pub(super) type UpstreamBody = BoxStream<'static, Result<Bytes, String>>;
 
-/// Why there is no answer.
+/// Reason for a missing response.
 #[derive(Debug)]
 pub(super) enum UpstreamError {
-    /// The provider answered with a status that is no success, or with an error as its stream's first event.
+    /// The provider answered with a status that is no success, or with an error as the first event
+    /// of its stream.
     Rejected { status: StatusCode, headers: HeaderMap, body: Bytes },
-    /// No connection, or one that broke before the answer began.
+    /// No connection, or a connection that broke before the response started.
     Unreachable {
         why: String,
-        /// There was one, over which it may have the whole request.
+        /// True if a connection existed. The provider may have received the whole request.
         connection_broke: bool,
     },
-    /// Nothing came in time.
+    /// No first byte within the time limit.
     TimedOut { waited: Duration },
 }
 
-/// Asks until there is an answer, or a refusal that is worth no further attempt. `is_owed`, also when this is dropped: a provider
-/// has begun something.
+/// Sends `request` until a response arrives or a failure is not worth another attempt.
+///
+/// `may_be_billed` is true while a provider may have started work, also if this future is dropped.
 pub(super) async fn send_with_retries(
     client: &Client,
     options: &GatewayOptions,
-    ask: &UpstreamRequest,
+    request: &UpstreamRequest,
     account: &dyn SessionAccount,
-    is_owed: &mut bool,
+    may_be_billed: &mut bool,
 ) -> Result<UpstreamResponse, UpstreamError> {
     let (mut attempt, mut may_work) = (1, false);
     loop {
-        *is_owed = true;
-        let failure = match send_once(client, &options.timeouts, ask).await {
-            Ok(answer) => return Ok(answer),
+        *may_be_billed = true;
+        let failure = match send_once(client, &options.timeouts, request).await {
+            Ok(response) => return Ok(response),
             Err(failure) => failure,
         };
-        // Whoever says no, or was not reached, has begun nothing. One whose time was up, or whose connection broke, may work on.
+        // A provider that rejects or is unreachable has started nothing. After a timeout or a
+        // broken connection it may work on.
         may_work |= matches!(
             failure,
             UpstreamError::TimedOut { .. } | UpstreamError::Unreachable { connection_broke: true, .. }
         );
-        *is_owed = may_work;
-        let Some(wait) = failure.retry_delay(options, attempt, ask.streaming) else { return Err(failure) };
+        *may_be_billed = may_work;
+        let Some(wait) = failure.retry_delay(options, attempt, request.streaming) else { return Err(failure) };
         attempt += 1;
         let wait_ms = u64::try_from(wait.as_millis()).unwrap_or(u64::MAX);
-        account.notify(GatewayNotice::Retrying { attempt, wait_ms, why: failure.describe(ask) });
+        account.notify(GatewayNotice::Retrying { attempt, wait_ms, why: failure.describe(request) });
         tokio::time::sleep(wait).await;
     }
 }
@@ -106,11 +110,14 @@ pub(super) async fn send_with_retries(
 async fn send_once(
     client: &Client,
     timeouts: &TimeoutOptions,
-    ask: &UpstreamRequest,
+    request: &UpstreamRequest,
 ) -> Result<UpstreamResponse, UpstreamError> {
-    let request = client.request(ask.method.clone(), &ask.url).headers(ask.headers.clone()).body(ask.body.clone());
-    let limit = timeouts.first_byte(ask.streaming);
-    match timeout(limit, read_first_piece(request.send(), ask, timeouts.idle())).await {
+    let sending = client
+        .request(request.method.clone(), &request.url)
+        .headers(request.headers.clone())
+        .body(request.body.clone());
+    let limit = timeouts.first_byte(request.streaming);
+    match timeout(limit, read_first_piece(sending.send(), request, timeouts.idle())).await {
         Ok(result) => result,
         Err(_) => Err(UpstreamError::TimedOut { waited: limit }),
     }
@@ -118,14 +125,14 @@ async fn send_once(
 
 async fn read_first_piece(
     response: impl Future<Output = reqwest::Result<Response>>,
-    ask: &UpstreamRequest,
+    request: &UpstreamRequest,
     idle: Duration,
 ) -> Result<UpstreamResponse, UpstreamError> {
-    let route = ask.route;
+    let route = request.route;
     let mut response = response.await.map_err(unreachable)?;
-    let (status, headers) = (response.status(), headers::to_client(response.headers(), ask.key.as_ref()));
+    let (status, headers) = (response.status(), headers::to_client(response.headers(), request.key.as_ref()));
     if !status.is_success() {
-        let key = ask.key.as_ref().map(ProviderKey::expose);
+        let key = request.key.as_ref().map(ProviderKey::expose);
         return Err(UpstreamError::Rejected {
             status,
             headers,
@@ -135,27 +142,29 @@ async fn read_first_piece(
     let content_type = headers.get(header::CONTENT_TYPE).and_then(|value| value.to_str().ok()).unwrap_or_default();
     let is_stream = content_type.starts_with("text/event-stream");
     let first = response.chunk().await.map_err(unreachable)?.unwrap_or_default();
-    if is_stream && let Some(refusal) = error_in_first_event(route, &first, ask.key.as_ref()) {
-        return Err(refusal);
+    if is_stream && let Some(error) = error_in_first_event(route, &first, request.key.as_ref()) {
+        return Err(error);
     }
     let rest = stream::unfold(Some(response), move |response| next_piece(response, route, idle));
     let body = stream::iter([Ok(first)]).chain(rest).boxed();
     Ok(UpstreamResponse { status, headers, is_stream, body })
 }
 
-/// Providers under load say 200, and then an error as the first event. Nothing was passed on yet, so it may be retried.
+/// Returns the error if the first event of a stream is an error. Providers under load answer 200
+/// and then send one. Nothing has been passed on yet, so the call may be retried.
 fn error_in_first_event(route: GatewayRoute, first: &Bytes, key: Option<&ProviderKey>) -> Option<UpstreamError> {
     let mut meter = UsageMeter::new(route);
     meter.read_lines(first);
-    let mishap = meter.error()?;
-    let status = StatusCode::from_u16(mishap.status).unwrap_or(StatusCode::BAD_GATEWAY);
-    let message = error_response::scrubbed(&mishap.message, key);
-    let body = EndpointError::new(status, error_response::kind_of_status(mishap.status), message).body(route.api());
+    let error = meter.error()?;
+    let status = StatusCode::from_u16(error.status).unwrap_or(StatusCode::BAD_GATEWAY);
+    let message = error_response::scrubbed(&error.message, key);
+    let body = EndpointError::new(status, error_response::kind_of_status(error.status), message).body(route.api());
     let headers = HeaderMap::from_iter([(header::CONTENT_TYPE, header::HeaderValue::from_static("application/json"))]);
     Some(UpstreamError::Rejected { status, headers, body })
 }
 
-/// The clock runs only while a piece is waited for: a buffer that is full is not the provider's silence.
+/// Reads the next chunk. The time limit applies only while a chunk is awaited: a full buffer does
+/// not count as provider silence.
 async fn next_piece(
     response: Option<Response>,
     route: GatewayRoute,
@@ -164,7 +173,7 @@ async fn next_piece(
     let mut response = response?;
     let provider = provider_name(route.api());
     match timeout(idle, response.chunk()).await {
-        Ok(Ok(Some(piece))) => Some((Ok(piece), Some(response))),
+        Ok(Ok(Some(chunk))) => Some((Ok(chunk), Some(response))),
         Ok(Ok(None)) => None,
         Ok(Err(e)) => Some((Err(format!("the connection to {provider} broke: {}", root_cause(&e))), None)),
         Err(_) => Some((Err(format!("{provider} sent nothing for {} s", idle.as_secs())), None)),
@@ -174,15 +183,15 @@ async fn next_piece(
 async fn error_body(mut response: Response) -> Bytes {
     let mut body = BytesMut::new();
     let reading = async {
-        while let Ok(Some(piece)) = response.chunk().await {
+        while let Ok(Some(chunk)) = response.chunk().await {
             let room = MAX_ERROR_BYTES - body.len();
-            body.extend_from_slice(&piece[..piece.len().min(room)]);
+            body.extend_from_slice(&chunk[..chunk.len().min(room)]);
             if body.len() == MAX_ERROR_BYTES {
                 break;
             }
         }
     };
-    // What has come until then is better than nothing.
+    // On timeout, the part that has arrived is used.
     let _ = timeout(ERROR_BODY_TIMEOUT, reading).await;
     body.freeze()
 }
@@ -191,7 +200,8 @@ fn unreachable(error: reqwest::Error) -> UpstreamError {
     UpstreamError::Unreachable { why: root_cause(&error), connection_broke: !error.is_connect() }
 }
 
-/// The innermost reason: the outer ones only say that a request failed, and repeat the address.
+/// Returns the innermost cause. The outer errors only report that a request failed, and repeat the
+/// address.
 fn root_cause(error: &reqwest::Error) -> String {
     let mut cause: &dyn Error = error;
     while let Some(inner) = cause.source() {
@@ -202,30 +212,32 @@ fn root_cause(error: &reqwest::Error) -> String {
 
 impl UpstreamError {
     fn retry_delay(&self, options: &GatewayOptions, attempt: u32, streaming: bool) -> Option<Duration> {
-        let asked = match self {
+        let requested_delay = match self {
             UpstreamError::Rejected { status, headers, body } if retry::is_retryable(*status, headers, body) => {
                 retry::requested_delay(headers)
             }
             UpstreamError::Rejected { .. } => return None,
             UpstreamError::Unreachable { .. } => None,
-            // An answer in one piece that took too long would take, and cost, as much again.
+            // A retry of a response in one piece would take, and cost, as much again.
             UpstreamError::TimedOut { .. } if streaming => None,
             UpstreamError::TimedOut { .. } => return None,
         };
-        retry::backoff(&options.retry, attempt, asked, jitter())
+        retry::backoff(&options.retry, attempt, requested_delay, jitter())
     }
 
-    pub(super) fn describe(&self, ask: &UpstreamRequest) -> String {
-        let (api, provider) = (ask.route.api(), provider_name(ask.route.api()));
+    pub(super) fn describe(&self, request: &UpstreamRequest) -> String {
+        let (api, provider) = (request.route.api(), provider_name(request.route.api()));
         match self {
-            UpstreamError::Rejected { status, body, .. } => describe_rejection(api, &ask.model, status.as_u16(), body),
+            UpstreamError::Rejected { status, body, .. } => {
+                describe_rejection(api, &request.model, status.as_u16(), body)
+            }
             UpstreamError::Unreachable { why, .. } => format!("{provider} cannot be reached: {why}"),
             UpstreamError::TimedOut { waited } => format!("{provider} did not answer within {} s", waited.as_secs()),
         }
     }
 }
 
-/// Between 0 and 1. The standard library seeds each hasher of this kind at random.
+/// Returns a random number between 0 and 1. Each `RandomState` has a random seed.
 fn jitter() -> f64 {
     RandomState::new().build_hasher().finish() as f64 / u64::MAX as f64
 }

@@ -1,23 +1,26 @@
-//! The little of an event, or of an answer in one piece, that the meter reads. Pure.
+//! Usage parser: reads the few fields of an event, or of a response in one piece, that the meter
+//! needs. Pure.
 //!
-//! What is skipped costs no memory, however many values it has: an answer with the odds of each token has hundreds for each of
-//! them. Of what is read, a value of another type than the formats name is skipped, too, as so many servers speak them.
+//! Skipped values cost no memory, however many there are: a response with token probabilities has
+//! hundreds per token. A value of an unexpected type is skipped too, because many servers speak
+//! these formats.
 
 use std::fmt;
 
 use serde::de::{DeserializeSeed, Deserializer, IgnoredAny, MapAccess, SeqAccess, Visitor};
 
-/// An event of any route, or an answer in one piece. Of what an object names twice, the last counts.
+/// Event of any route, or a response in one piece. If an object has a key twice, the last value
+/// counts.
 #[derive(Debug, Default)]
 pub(super) struct ProviderEvent {
-    /// `type`
+    /// Value of `type`.
     pub(super) kind: Option<String>,
     code: Option<String>,
-    /// What it says of an answer by itself.
+    /// Fields of the event itself.
     pub(super) fields: ResponseFields,
-    /// An answer, with which Anthropic's streams begin; or the text of an error.
+    /// Response that starts an Anthropic stream, or the text of an error.
     pub(super) message: ResponseFields,
-    /// The answer of which an event of OpenAI's responses speaks.
+    /// Response inside an event of OpenAI Responses.
     pub(super) response: ResponseFields,
     pub(super) delta: StreamedBytes,
     pub(super) choices: ChatChoices,
@@ -28,11 +31,12 @@ pub(super) struct ResponseFields {
     pub(super) model: Option<String>,
     pub(super) usage: ReportedUsage,
     pub(super) error: Option<ProviderError>,
-    /// All of it, where it is a text.
+    /// Value itself, if it is a string.
     text: Option<String>,
 }
 
-/// Counts by the names that the formats have for them. Some servers give those of several formats at once, and mean one.
+/// Token counts under the names of all formats. Some servers report the names of several formats at
+/// once for the same usage.
 #[derive(Debug, Default)]
 pub(super) struct ReportedUsage {
     pub(super) input_tokens: Option<u64>,
@@ -50,7 +54,7 @@ pub(super) struct InputTokenDetails {
     pub(super) cached_tokens: Option<u64>,
 }
 
-/// An error, or an event that is one.
+/// Error object, or an event that is an error.
 #[derive(Debug, Clone, Default)]
 pub(super) struct ProviderError {
     pub(super) kind: Option<String>,
@@ -58,11 +62,11 @@ pub(super) struct ProviderError {
     pub(super) message: Option<String>,
 }
 
-/// How many bytes of text, thought and tool input there are in what a delta adds.
+/// Bytes of text, thinking and tool input that a delta adds.
 #[derive(Debug, Default)]
 pub(super) struct StreamedBytes(pub(super) u64);
 
-/// All choices of a chunk together.
+/// Sum of all choices of a chunk.
 #[derive(Debug, Default)]
 pub(super) struct ChatChoices {
     pub(super) delta: StreamedBytes,
@@ -70,36 +74,36 @@ pub(super) struct ChatChoices {
 }
 
 impl ProviderEvent {
-    /// `None` if it is no JSON.
+    /// Parses an event. `None` if `json` is no JSON.
     pub(super) fn read(json: &[u8]) -> Option<ProviderEvent> {
-        let mut outline = ProviderEvent::default();
+        let mut event = ProviderEvent::default();
         let mut json = serde_json::Deserializer::from_slice(json);
-        ParseTargetSeed(&mut outline).deserialize(&mut json).ok()?;
+        ParseTargetSeed(&mut event).deserialize(&mut json).ok()?;
         json.end().ok()?;
-        Some(outline)
+        Some(event)
     }
 
-    /// The event, where it is an error itself.
+    /// Returns the event as an error. For an event that is an error itself.
     pub(super) fn as_error(&self) -> ProviderError {
         ProviderError { kind: self.kind.clone(), code: self.code.clone(), message: self.message.text.clone() }
     }
 }
 
-/// What a value of the JSON is read into. What it does not take is skipped.
+/// Destination of a JSON value. Values that it does not accept are skipped.
 trait ParseTarget {
     fn set_text(&mut self, _: &str) {}
 
     fn set_count(&mut self, _: u64) {}
 
-    /// It is an object, be it an empty one.
+    /// Called for each object, also for an empty one.
     fn begin_object(&mut self) {}
 
-    /// What takes the value of this name.
+    /// Returns the destination of the field `name`.
     fn field(&mut self, _: &str) -> Option<&mut dyn ParseTarget> {
         None
     }
 
-    /// What takes each value of a list, one after the other.
+    /// Returns the destination of the values of a list, one after the other.
     fn list_item(&mut self) -> Option<&mut dyn ParseTarget> {
         None
     }
@@ -107,7 +111,7 @@ trait ParseTarget {
 
 impl ParseTarget for ProviderEvent {
     fn field(&mut self, name: &str) -> Option<&mut dyn ParseTarget> {
-        let part: &mut dyn ParseTarget = match name {
+        let target: &mut dyn ParseTarget = match name {
             "type" => &mut self.kind,
             "code" => &mut self.code,
             "message" => &mut self.message,
@@ -116,7 +120,7 @@ impl ParseTarget for ProviderEvent {
             "choices" => &mut self.choices,
             _ => return self.fields.field(name),
         };
-        Some(part)
+        Some(target)
     }
 }
 
@@ -126,19 +130,19 @@ impl ParseTarget for ResponseFields {
     }
 
     fn field(&mut self, name: &str) -> Option<&mut dyn ParseTarget> {
-        let part: &mut dyn ParseTarget = match name {
+        let target: &mut dyn ParseTarget = match name {
             "model" => &mut self.model,
             "usage" => &mut self.usage,
             "error" => &mut self.error,
             _ => return None,
         };
-        Some(part)
+        Some(target)
     }
 }
 
 impl ParseTarget for ReportedUsage {
     fn field(&mut self, name: &str) -> Option<&mut dyn ParseTarget> {
-        let part: &mut dyn ParseTarget = match name {
+        let target: &mut dyn ParseTarget = match name {
             "input_tokens" => &mut self.input_tokens,
             "output_tokens" => &mut self.output_tokens,
             "cache_read_input_tokens" => &mut self.cache_read_input_tokens,
@@ -149,7 +153,7 @@ impl ParseTarget for ReportedUsage {
             "prompt_tokens_details" => &mut self.prompt_tokens_details,
             _ => return None,
         };
-        Some(part)
+        Some(target)
     }
 }
 
@@ -159,7 +163,7 @@ impl ParseTarget for InputTokenDetails {
     }
 }
 
-/// An error is an object or a text; `null` is none.
+/// Error field: an object or a string. `null` is no error.
 impl ParseTarget for Option<ProviderError> {
     fn begin_object(&mut self) {
         self.get_or_insert_default();
@@ -170,14 +174,14 @@ impl ParseTarget for Option<ProviderError> {
     }
 
     fn field(&mut self, name: &str) -> Option<&mut dyn ParseTarget> {
-        let fault = self.get_or_insert_default();
-        let part: &mut dyn ParseTarget = match name {
-            "type" => &mut fault.kind,
-            "code" => &mut fault.code,
-            "message" => &mut fault.message,
+        let error = self.get_or_insert_default();
+        let target: &mut dyn ParseTarget = match name {
+            "type" => &mut error.kind,
+            "code" => &mut error.code,
+            "message" => &mut error.message,
             _ => return None,
         };
-        Some(part)
+        Some(target)
     }
 }
 
@@ -201,12 +205,12 @@ impl ParseTarget for StreamedBytes {
 
 impl ParseTarget for ChatChoices {
     fn field(&mut self, name: &str) -> Option<&mut dyn ParseTarget> {
-        let part: &mut dyn ParseTarget = match name {
+        let target: &mut dyn ParseTarget = match name {
             "delta" => &mut self.delta,
             "finish_reason" => &mut self.finish_reason,
             _ => return None,
         };
-        Some(part)
+        Some(target)
     }
 
     fn list_item(&mut self) -> Option<&mut dyn ParseTarget> {
@@ -226,7 +230,7 @@ impl ParseTarget for Option<u64> {
     }
 }
 
-/// Reads one value into its part.
+/// Reads one value into its destination.
 struct ParseTargetSeed<'a>(&'a mut dyn ParseTarget);
 
 impl<'de> DeserializeSeed<'de> for ParseTargetSeed<'_> {
@@ -271,19 +275,19 @@ impl<'de> Visitor<'de> for ParseTargetSeed<'_> {
     }
 
     fn visit_seq<A: SeqAccess<'de>>(self, mut list: A) -> Result<(), A::Error> {
-        let Some(part) = self.0.list_item() else {
+        let Some(target) = self.0.list_item() else {
             IgnoredAny.visit_seq(list)?;
             return Ok(());
         };
-        while list.next_element_seed(ParseTargetSeed(&mut *part))?.is_some() {}
+        while list.next_element_seed(ParseTargetSeed(&mut *target))?.is_some() {}
         Ok(())
     }
 
     fn visit_map<A: MapAccess<'de>>(self, mut object: A) -> Result<(), A::Error> {
         self.0.begin_object();
-        while let Some(part) = object.next_key_seed(FieldNameSeed(&mut *self.0))? {
-            match part {
-                Some(part) => object.next_value_seed(ParseTargetSeed(part))?,
+        while let Some(target) = object.next_key_seed(FieldNameSeed(&mut *self.0))? {
+            match target {
+                Some(target) => object.next_value_seed(ParseTargetSeed(target))?,
                 None => {
                     object.next_value::<IgnoredAny>()?;
                 }
@@ -293,7 +297,7 @@ impl<'de> Visitor<'de> for ParseTargetSeed<'_> {
     }
 }
 
-/// Reads a name, and finds what takes its value.
+/// Reads a field name and returns the destination of its value.
 struct FieldNameSeed<'a>(&'a mut dyn ParseTarget);
 
 impl<'de, 'a> DeserializeSeed<'de> for FieldNameSeed<'a> {
@@ -321,38 +325,38 @@ mod tests {
     use super::*;
 
     fn read(json: &str) -> ProviderEvent {
-        ProviderEvent::read(json.as_bytes()).expect("it is JSON")
+        ProviderEvent::read(json.as_bytes()).expect("the text is JSON")
     }
 
     #[test]
-    fn what_is_of_another_type_is_as_if_it_were_not_there() {
-        for wrong in ["null", "true", "-1", "1.5", "[]", "[7,{}]", r#"{"x":[{"type":"y"}]}"#] {
+    fn values_of_another_type_are_skipped() {
+        for json in ["null", "true", "-1", "1.5", "[]", "[7,{}]", r#"{"x":[{"type":"y"}]}"#] {
             let names = ["type", "code", "model", "usage", "message", "response", "delta", "choices"];
             for name in names {
-                let outline = read(&format!(r#"{{"{name}":{wrong},"error":{{"message":"m"}}}}"#));
-                assert_eq!((&outline.kind, &outline.fields.model), (&None, &None), "{name}: {wrong}");
-                assert_eq!((outline.delta.0, outline.fields.usage.input_tokens), (0, None), "{name}: {wrong}");
-                let error = outline.fields.error.expect("there is one beside it");
-                assert_eq!(error.message.as_deref(), Some("m"), "{name}: {wrong}");
+                let event = read(&format!(r#"{{"{name}":{json},"error":{{"message":"m"}}}}"#));
+                assert_eq!((&event.kind, &event.fields.model), (&None, &None), "{name}: {json}");
+                assert_eq!((event.delta.0, event.fields.usage.input_tokens), (0, None), "{name}: {json}");
+                let error = event.fields.error.expect("the error field is valid");
+                assert_eq!(error.message.as_deref(), Some("m"), "{name}: {json}");
             }
-            read(wrong);
+            read(json);
         }
         assert_eq!(read(r#"{"usage":{"output_tokens":2.0}}"#).fields.usage.output_tokens, None);
         assert!(read(r#"{"error":{}}"#).fields.error.is_some() && read(r#"{"error":null}"#).fields.error.is_none());
     }
 
     #[test]
-    fn what_is_no_json_is_not_read() {
-        for wrong in ["", "{", "{half", r#"{"type":"a"} {}"#, r#"{"skipped":[1,2}"#, r#"{"type":"a",}"#, "<html>"] {
-            assert!(ProviderEvent::read(wrong.as_bytes()).is_none(), "{wrong}");
+    fn invalid_json_is_not_read() {
+        for json in ["", "{", "{half", r#"{"type":"a"} {}"#, r#"{"skipped":[1,2}"#, r#"{"type":"a",}"#, "<html>"] {
+            assert!(ProviderEvent::read(json.as_bytes()).is_none(), "{json}");
         }
     }
 
     #[test]
-    fn all_that_was_said_is_counted_and_nothing_beside_it() {
+    fn streamed_text_is_counted_and_nothing_else() {
         let check = |json: &str, expected: u64| {
-            let outline = read(json);
-            assert_eq!(outline.delta.0 + outline.choices.delta.0, expected, "{json}");
+            let event = read(json);
+            assert_eq!(event.delta.0 + event.choices.delta.0, expected, "{json}");
         };
         check(r#"{"delta":"12345"}"#, 5);
         check(r#"{"delta":{"type":"text_delta","text":"123"}}"#, 3);
@@ -364,8 +368,8 @@ mod tests {
     }
 
     #[test]
-    fn what_is_skipped_may_be_as_deep_as_it_is_long() {
-        let deep = format!(r#"{{"odds":{}{},"model":"m"}}"#, "[".repeat(100_000), "]".repeat(100_000));
+    fn skipped_values_may_be_deeply_nested() {
+        let deep = format!(r#"{{"logprobs":{}{},"model":"m"}}"#, "[".repeat(100_000), "]".repeat(100_000));
         assert_eq!(read(&deep).fields.model.as_deref(), Some("m"));
     }
 }

@@ -1,4 +1,4 @@
-//! Which wall this server builds, and how it comes by what another one has built.
+//! Choice of the sandbox driver, and migration from the previous driver.
 
 use std::{collections::HashSet, future::Future, sync::Arc, time::Duration};
 
@@ -23,40 +23,45 @@ use crate::{
 #[cfg(test)]
 mod tests;
 
-/// How long an engine may take to come back in which sessions live, where no driver is named.
+/// Time limit for an engine that has live sessions, if the configuration names no driver.
 const ENGINE_WAIT: Duration = Duration::from_secs(15);
-/// How often it is looked for.
+/// Interval between two attempts to reach the engine.
 const ENGINE_POLL_INTERVAL: Duration = Duration::from_millis(500);
 
-/// The wall that the person asked for; with `auto`, Docker where it can be had, and otherwise the host's own, with the reason.
-/// What the other driver has of this node is looked after as well.
+/// Returns the configured driver. With `auto`: Docker if it is usable, else the process driver, and
+/// logs the reason.
+///
+/// The returned driver also takes care of this node's sandboxes under the other driver.
+///
+/// # Errors
+/// Fails if the configured driver is not usable, or with `auto` if no driver is.
 pub(super) async fn choose_driver(
     config: &Config,
     data: &DataDir,
     node: &str,
     store: &dyn Store,
 ) -> Result<Arc<dyn SandboxDriver>, StartError> {
-    let traces = SandboxLocations::below(data.drivers());
+    let locations = SandboxLocations::below(data.drivers());
     let chosen: Arc<dyn SandboxDriver> = match config.sandbox.driver {
         DriverChoice::Docker => Arc::new(connect_docker(config, node).await?),
         DriverChoice::Process => Arc::new(open_process_driver(config, data, node).await?),
-        DriverChoice::Auto => match docker_awaited_for_sessions(config, node, store, &traces).await {
+        DriverChoice::Auto => match docker_awaited_for_sessions(config, node, store, &locations).await {
             Ok(docker) => Arc::new(docker),
-            Err(why) => {
-                info!("no Docker: {why}");
+            Err(reason) => {
+                info!("Docker is not usable, so the process driver is used: {reason}");
                 Arc::new(open_process_driver(config, data, node).await?)
             }
         },
     };
     info!(driver = chosen.name(), "{}", chosen.isolation());
-    let former: ConnectPrevious = if chosen.name() == docker::NAME {
+    let previous: ConnectPrevious = if chosen.name() == docker::NAME {
         let options = process_options(config, data, node);
         Box::new(move || connect_previous(std::future::ready(ProcessDriver::new(options.clone()))))
     } else {
         let options = wiring::docker_options(&config.sandbox, node);
         Box::new(move || connect_previous(DockerDriver::connect(options.clone())))
     };
-    Ok(Arc::new(DriverMigration::new(chosen, former, traces)?))
+    Ok(Arc::new(DriverMigration::new(chosen, previous, locations)?))
 }
 
 fn connect_previous<D: SandboxDriver>(
@@ -71,27 +76,32 @@ async fn connect_docker(config: &Config, node: &str) -> Result<DockerDriver, San
     Ok(docker)
 }
 
-/// Docker, if the default image is there or can be had. An engine that does not answer, or fails as it is asked about itself or the
-/// image, is waited for a while where sessions live in it: it may be starting beside this server.
+/// Returns the Docker driver if the default image is present or can be pulled.
+///
+/// An engine may be starting beside this server. If sessions live in it, an engine that does not
+/// answer or fails a query is retried for up to 15 s.
+///
+/// # Errors
+/// Returns the engine's last error.
 async fn docker_awaited_for_sessions(
     config: &Config,
     node: &str,
     store: &dyn Store,
-    traces: &SandboxLocations,
+    locations: &SandboxLocations,
 ) -> Result<DockerDriver, SandboxError> {
     let until = Instant::now() + ENGINE_WAIT;
-    let mut told = false;
+    let mut warned = false;
     loop {
-        let not_yet = match docker_with_image(config, node).await {
+        let error = match docker_with_image(config, node).await {
             Ok(docker) => return Ok(docker),
             Err(e) if e.is_inconclusive() || matches!(e, SandboxError::Failed { .. }) => e,
             Err(other) => return Err(other),
         };
-        if Instant::now() >= until || !has_live_sessions_in_docker(store, traces).await {
-            return Err(not_yet);
+        if Instant::now() >= until || !has_live_sessions_in_docker(store, locations).await {
+            return Err(error);
         }
-        if !std::mem::replace(&mut told, true) {
-            warn!("sessions live in Docker; waiting up to {} s for it: {not_yet}", ENGINE_WAIT.as_secs());
+        if !std::mem::replace(&mut warned, true) {
+            warn!("sessions live in Docker; waiting up to {} s for the engine: {error}", ENGINE_WAIT.as_secs());
         }
         sleep(ENGINE_POLL_INTERVAL).await;
     }
@@ -106,11 +116,12 @@ async fn docker_with_image(config: &Config, node: &str) -> Result<DockerDriver, 
     Ok(docker)
 }
 
-/// Whether the journal knows a session that is up, and Docker had it last. What cannot be read is told by whoever needs it.
-async fn has_live_sessions_in_docker(store: &dyn Store, traces: &SandboxLocations) -> bool {
-    let Ok(places) = traces.location_names() else { return false };
-    let of_docker = places.iter().filter(|place| place.starts_with(docker::NAME));
-    let in_docker: HashSet<_> = of_docker.flat_map(|place| traces.sessions_at(place).unwrap_or_default()).collect();
+/// Returns true if the journal has a live session whose last driver was Docker. Read errors count
+/// as none here, because the users of the data report them.
+async fn has_live_sessions_in_docker(store: &dyn Store, locations: &SandboxLocations) -> bool {
+    let Ok(names) = locations.location_names() else { return false };
+    let docker_names = names.iter().filter(|name| name.starts_with(docker::NAME));
+    let in_docker: HashSet<_> = docker_names.flat_map(|name| locations.sessions_at(name).unwrap_or_default()).collect();
     if in_docker.is_empty() {
         return false;
     }

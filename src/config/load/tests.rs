@@ -1,7 +1,7 @@
 use super::*;
 use crate::config::{DriverChoice, SecretString, VolumeAccessConfig};
 
-/// A home with an optional user's file and data directory's file.
+/// Home directory with an optional user's file and an optional file of the data directory.
 struct ConfigTestHome(tempfile::TempDir);
 
 impl ConfigTestHome {
@@ -9,15 +9,15 @@ impl ConfigTestHome {
         let home = tempfile::tempdir().expect("a temporary directory");
         for (dir, name, text) in [(".config", "config.toml", user), (".local/share", FILE_NAME, data)] {
             let dir = home.path().join(dir).join("greenroom");
-            std::fs::create_dir_all(&dir).expect("it is made");
-            std::fs::write(dir.join(name), text).expect("it is written");
+            std::fs::create_dir_all(&dir).expect("the directory is created");
+            std::fs::write(dir.join(name), text).expect("the file is written");
         }
         ConfigTestHome(home)
     }
 
     fn load(&self, variables: &[(&str, &str)], flags: &[(&'static str, &str)]) -> Result<Config, String> {
         let mut environment: BTreeMap<_, _> = variables.iter().map(|(k, v)| (k.to_string(), v.to_string())).collect();
-        environment.insert("HOME".into(), self.0.path().to_str().expect("a plain path").into());
+        environment.insert("HOME".into(), self.0.path().to_str().expect("the path is UTF-8").into());
         let flags = flags.iter().map(|(key, text)| (*key, "--flag", text.to_string())).collect();
         Config::load(&ConfigSources { file: None, environment, flags }).map_err(|e| e.to_string())
     }
@@ -26,7 +26,7 @@ impl ConfigTestHome {
 #[test]
 fn later_layers_win() {
     let port = |user, data, variables: &[_], flags: &[_]| {
-        ConfigTestHome::new(user, data).load(variables, flags).expect("it loads").server.bind.port()
+        ConfigTestHome::new(user, data).load(variables, flags).expect("the configuration is valid").server.bind.port()
     };
     let (user, data) = ("server.bind = '127.0.0.1:1'", "[server]\nbind = '127.0.0.1:2'");
     let variable = [("GREENROOM_SERVER__BIND", "127.0.0.1:3")];
@@ -39,17 +39,19 @@ fn later_layers_win() {
 }
 
 #[test]
-fn the_file_of_the_flag_is_the_only_one() {
+fn config_flag_replaces_all_files() {
     let home = ConfigTestHome::new("server.workers = 7", "");
     let file = home.0.path().join("mine.toml");
-    std::fs::write(&file, "agent.max_steps = 3").expect("it is written");
-    let environment = BTreeMap::from([("HOME".to_owned(), home.0.path().to_str().expect("a plain path").to_owned())]);
-    let config = Config::load(&ConfigSources { file: Some(file), environment, flags: vec![] }).expect("it loads");
+    std::fs::write(&file, "agent.max_steps = 3").expect("the file is written");
+    let environment =
+        BTreeMap::from([("HOME".to_owned(), home.0.path().to_str().expect("the path is UTF-8").to_owned())]);
+    let config = Config::load(&ConfigSources { file: Some(file), environment, flags: vec![] })
+        .expect("the configuration is valid");
     assert_eq!((config.agent.max_steps, config.server.workers), (3, 0));
 }
 
 #[test]
-fn every_well_known_variable_is_heard() {
+fn well_known_variables_set_their_keys() {
     let config = ConfigTestHome::new("", "")
         .load(
             &[
@@ -71,7 +73,7 @@ fn every_well_known_variable_is_heard() {
             ],
             &[("sandbox.driver", "process"), ("sandbox.stop_with_server", "true")],
         )
-        .expect("it loads");
+        .expect("the configuration is valid");
     assert_eq!(config.model.api_key, SecretString::new("k1"));
     assert_eq!((config.model.default.as_str(), config.model.base_url.as_str()), ("m", "http://u"));
     assert_eq!(config.model.anthropic.api_key, SecretString::new("k2"));
@@ -87,69 +89,70 @@ fn every_well_known_variable_is_heard() {
     assert!(config.data.dir.ends_with(".local/share/greenroom"));
 }
 
-/// Each error names the place, the key and what to do about it.
+/// Checks that each error names the place, the key and the way out.
 #[test]
-fn errors() {
+fn errors_name_place_key_and_way_out() {
     fn check(data: &str, variables: &[(&str, &str)], parts: &[&str]) {
-        let why = ConfigTestHome::new("", data).load(variables, &[]).expect_err("it is refused");
+        let error = ConfigTestHome::new("", data).load(variables, &[]).expect_err("the configuration is rejected");
         for part in parts {
-            assert!(why.contains(part), "`{part}` is missing in: {why}");
+            assert!(error.contains(part), "`{part}` is missing in: {error}");
         }
     }
     check("[server]\n\nbnd = 'x'", &[], &["greenroom.toml` line 3", "`server.bnd`", "`allowed_hosts`", "`bind`"]);
     check("[sever]\nbind = 'x'", &[], &["line 1", "`sever`", "`server`", "`sandbox`"]);
-    check("[server]\nbind = 'x'", &[], &["line 2", "`server.bind`", "\"x\" does not fit"]);
+    check("[server]\nbind = 'x'", &[], &["line 2", "`server.bind`", "\"x\" is invalid"]);
     check("server = 3", &[], &["line 1", "`server`", "has `allowed_hosts`"]);
     check("[server]\nbind.port = 3", &[], &["line 2", "`server.bind`", "expected socket address"]);
-    check("[agent]\nmax_steps = 0", &[], &["line 2", "`agent.max_steps`", "could take a step"]);
-    check("[agent]\nmax_steps = 'many'", &[], &["`agent.max_steps`", "\"many\" does not fit"]);
+    check("[agent]\nmax_steps = 0", &[], &["line 2", "`agent.max_steps`", "could take no step"]);
+    check("[agent]\nmax_steps = 'many'", &[], &["`agent.max_steps`", "\"many\" is invalid"]);
     check("[sandbox]\ndriver = 'vm'", &[], &["`sandbox.driver`", "`auto`, `docker`, `process`"]);
     check("[sandbox]\nuid = 0", &[], &["`sandbox.uid`", "never run as root"]);
-    check("[sandbox]\nnetwork = 'host'", &[], &["`sandbox.network`", "no wall"]);
+    check("[sandbox]\nnetwork = 'host'", &[], &["`sandbox.network`", "no isolation"]);
     check("[sandbox]\nmemory = '2 apples'", &[], &["`sandbox.memory`", "apples"]);
     check("[model]\n[[model.prices]]\nmodle = 'x'", &[], &["line 2", "`model.prices`", "modle"]);
     check("[log]\nlevel = 'loud,,='", &[], &["`log.level`", "error, warn, info"]);
     check("[server]\nallowed_origins = ['https://a.test/']", &[], &["`server.allowed_origins`", "without a path"]);
-    check("[server\n", &[], &["greenroom.toml` line 1 is no TOML"]);
-    check("[data]\ndir = '/elsewhere'", &[], &["`data.dir`", "lies in the data directory"]);
+    check("[server\n", &[], &["greenroom.toml` line 1 is not valid TOML"]);
+    check("[data]\ndir = '/elsewhere'", &[], &["`data.dir`", "the file in the data directory"]);
     check("", &[("GREENROOM_SERVER__BOND", "1")], &["variable `GREENROOM_SERVER__BOND`", "`server.bond`", "`bind`"]);
-    check("", &[("GREENROOM_SERVER_BIND", "1")], &["`GREENROOM_SERVER_BIND`", "write `GREENROOM_SERVER__BIND`"]);
-    check("", &[("GREENROOM_AGENT__MAX_STEPS", "x")], &["`agent.max_steps`", "\"x\" does not fit"]);
-    check("", &[("SANDBOX_VOLUMES", "/a")], &["variable `SANDBOX_VOLUMES`", "`/a` is no volume"]);
+    check("", &[("GREENROOM_SERVER_BIND", "1")], &["`GREENROOM_SERVER_BIND`", "use `GREENROOM_SERVER__BIND`"]);
+    check("", &[("GREENROOM_AGENT__MAX_STEPS", "x")], &["`agent.max_steps`", "\"x\" is invalid"]);
+    check("", &[("SANDBOX_VOLUMES", "/a")], &["variable `SANDBOX_VOLUMES`", "volume `/a` must"]);
 }
 
 #[test]
-fn a_refused_secret_is_not_repeated() {
-    let why = ConfigTestHome::new("", "").load(&[("GREENROOM_TOKEN", "canary")], &[]).expect_err("it is too short");
-    assert!(why.contains("`GREENROOM_TOKEN`") && !why.contains("canary"), "{why}");
+fn rejected_secret_is_not_repeated() {
+    let error =
+        ConfigTestHome::new("", "").load(&[("GREENROOM_TOKEN", "canary")], &[]).expect_err("the token is too short");
+    assert!(error.contains("`GREENROOM_TOKEN`") && !error.contains("canary"), "{error}");
 }
 
 #[test]
-fn a_row_of_prices_replaces_its_namesake_and_leaves_the_rest() {
+fn price_row_replaces_the_row_of_its_model() {
     let before = Config::with_data_dir("/x").model.prices.len();
     let rows = "[[model.prices]]\nmodel = 'gpt-5'\ninput = 9\noutput = 9\n[[model.prices]]\nmodel = 'own'\ninput = 1\noutput = 1";
-    let prices = ConfigTestHome::new("", rows).load(&[], &[]).expect("it loads").model.prices;
+    let prices = ConfigTestHome::new("", rows).load(&[], &[]).expect("the configuration is valid").model.prices;
     assert_eq!(prices.len(), before + 1);
     let gpt: Vec<_> = prices.iter().filter(|row| row.model == "gpt-5").map(|row| row.input).collect();
     assert_eq!(gpt, [9.0]);
 }
 
 #[test]
-fn without_a_home_the_way_out_is_named() {
-    let why = Config::load(&ConfigSources::default()).expect_err("there is no home").to_string();
-    assert!(why.contains("--data DIR"), "{why}");
+fn missing_home_names_the_data_flag() {
+    let error = Config::load(&ConfigSources::default()).expect_err("there is no home").to_string();
+    assert!(error.contains("--data DIR"), "{error}");
 }
 
 #[test]
-fn a_file_that_is_not_there_is_named() {
+fn missing_file_is_named() {
     let sources = ConfigSources { file: Some("/nowhere/x.toml".into()), ..ConfigSources::default() };
-    assert!(Config::load(&sources).expect_err("it is not there").to_string().contains("`/nowhere/x.toml`"));
+    assert!(Config::load(&sources).expect_err("the file is missing").to_string().contains("`/nowhere/x.toml`"));
 }
 
 #[test]
-fn the_defaults_make_sense_and_none_lacks_its_reason() {
+fn defaults_are_valid_and_each_is_documented() {
     assert_eq!(MergedLayers::defaults().config.invalid_value(), None);
-    let settings = DEFAULTS.split("[[model.prices]]").next().expect("there is a first part");
+    let settings = DEFAULTS.split("[[model.prices]]").next().expect("`split` yields at least one part");
     let mut explained = false;
     for line in settings.lines() {
         explained = match line {
@@ -157,7 +160,7 @@ fn the_defaults_make_sense_and_none_lacks_its_reason() {
             line if line.starts_with('#') => true,
             line if line.starts_with('[') => explained,
             line => {
-                assert!(explained, "`{line}` stands there without a reason");
+                assert!(explained, "`{line}` has no comment");
                 true
             }
         };

@@ -1,36 +1,37 @@
-//! What the demo model understands of a conversation: the last task, how far its work is, and what came of the last step.
+//! Conversation as the demo model reads it: the newest task, its progress, and the result of the
+//! last step.
 
 use std::collections::HashSet;
 
 use serde_json::Value;
 
-/// The tool whose results say nothing that would be worth repeating.
+/// Plan tool. Its results are not worth repeating.
 const PLAN_TOOL: &str = "plan";
 
-/// How the agent begins to tell what a person did beside it. What the person says then follows behind an empty line.
+/// Start of the agent's report about user actions. The user's text follows after an empty line.
 const USER_ACTION_PREFIX: &str = "[The user did this in the sandbox: ";
-/// How the agent tells that a person stopped it. What the person says then follows as well.
+/// Start of the agent's report about an interrupt. The user's text follows.
 const INTERRUPTED_PREFIX: &str = "[The user interrupted you here.]";
-/// How the agent tells, below what a person says, which files came with it.
+/// Start of the agent's list of attached files, after the user's text.
 const ATTACHMENTS_MARKER: &str = "\n\n[Attached files, in the workspace: ";
 
-/// A conversation, reduced.
+/// Summary of a conversation.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub(super) struct DemoConversation {
-    /// The newest text of the user.
+    /// Newest text of the user.
     pub(super) task: String,
-    /// How often the user wrote: what comes in one go, such as a context and a task, counts once.
+    /// Number of user turns. Texts that arrive together, such as a context and a task, count once.
     pub(super) tasks: usize,
-    /// How many answers the model gave since.
+    /// Number of model responses since the newest text.
     pub(super) steps: usize,
-    /// What the newest tool call led to that was no plan.
+    /// Result of the newest tool call, except for plans.
     pub(super) result: String,
-    /// The tools that the agent offers.
+    /// Tools that the agent offers.
     pub(super) tools: Vec<String>,
 }
 
 impl DemoConversation {
-    /// Reads a body of Anthropic's messages.
+    /// Reads a request body of Anthropic Messages.
     pub(super) fn from_messages(body: &Value) -> DemoConversation {
         let mut conversation =
             DemoConversation { tools: names(&body["tools"], "/name"), ..DemoConversation::default() };
@@ -39,8 +40,8 @@ impl DemoConversation {
             match message["role"].as_str() {
                 Some("assistant") => {
                     conversation.steps += 1;
-                    let planned = |block: &&Value| block["name"] == PLAN_TOOL;
-                    plans.extend(items(&message["content"]).iter().filter(planned).filter_map(|it| it["id"].as_str()));
+                    let is_plan = |block: &&Value| block["name"] == PLAN_TOOL;
+                    plans.extend(items(&message["content"]).iter().filter(is_plan).filter_map(|it| it["id"].as_str()));
                 }
                 Some("user") if message["content"].is_string() => {
                     conversation.add_user_text(&text(&message["content"]))
@@ -62,7 +63,7 @@ impl DemoConversation {
         conversation
     }
 
-    /// Reads a body of OpenAI's chat completions.
+    /// Reads a request body of OpenAI Chat Completions.
     pub(super) fn from_chat(body: &Value) -> DemoConversation {
         let mut conversation =
             DemoConversation { tools: names(&body["tools"], "/function/name"), ..DemoConversation::default() };
@@ -71,9 +72,9 @@ impl DemoConversation {
             match message["role"].as_str() {
                 Some("assistant") => {
                     conversation.steps += 1;
-                    let planned = |call: &&Value| call["function"]["name"] == PLAN_TOOL;
+                    let is_plan = |call: &&Value| call["function"]["name"] == PLAN_TOOL;
                     plans.extend(
-                        items(&message["tool_calls"]).iter().filter(planned).filter_map(|it| it["id"].as_str()),
+                        items(&message["tool_calls"]).iter().filter(is_plan).filter_map(|it| it["id"].as_str()),
                     );
                 }
                 Some("user") => conversation.add_user_text(&text(&message["content"])),
@@ -87,15 +88,15 @@ impl DemoConversation {
     }
 
     fn add_user_text(&mut self, text: &str) {
-        let text = text.rsplit_once(ATTACHMENTS_MARKER).map_or(text, |(said, _)| said);
+        let text = text.rsplit_once(ATTACHMENTS_MARKER).map_or(text, |(user_text, _)| user_text);
         let text = text.strip_prefix(INTERRUPTED_PREFIX).map_or(text, str::trim_start);
-        let said = if text.starts_with(USER_ACTION_PREFIX) {
-            text.rsplit_once("\n\n").map_or(text, |(_, said)| said)
+        let user_text = if text.starts_with(USER_ACTION_PREFIX) {
+            text.rsplit_once("\n\n").map_or(text, |(_, user_text)| user_text)
         } else {
             text
         };
-        if !said.trim().is_empty() {
-            self.task = said.trim().to_owned();
+        if !user_text.trim().is_empty() {
+            self.task = user_text.trim().to_owned();
             self.tasks += usize::from(self.tasks == 0 || self.steps > 0);
             self.steps = 0;
             self.result.clear();
@@ -107,7 +108,7 @@ fn contains_id(calls: &HashSet<&str>, id: &Value) -> bool {
     id.as_str().is_some_and(|id| calls.contains(id))
 }
 
-/// A text, or the texts of a list of blocks.
+/// Returns a string, or the joined texts of a list of blocks.
 fn text(content: &Value) -> String {
     match content {
         Value::String(text) => text.clone(),
@@ -131,7 +132,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn both_formats_read_the_same() {
+    fn both_formats_give_the_same_conversation() {
         let messages = json!({
             "tools": [{"name": "run"}],
             "messages": [
@@ -175,19 +176,23 @@ mod tests {
         assert_eq!(DemoConversation::from_messages(&json!([])), DemoConversation::default());
 
         let context = json!([{"type": "text", "text": "the date"}, {"type": "text", "text": "the task"}]);
-        let in_one_go = DemoConversation::from_messages(&json!({"messages": [{"role": "user", "content": context}]}));
-        assert_eq!((in_one_go.task.as_str(), in_one_go.tasks), ("the task", 1));
+        let sent_together =
+            DemoConversation::from_messages(&json!({"messages": [{"role": "user", "content": context}]}));
+        assert_eq!((sent_together.task.as_str(), sent_together.tasks), ("the task", 1));
 
-        let aside = "[The user did this in the sandbox: Running command: ls]\na\n\nb\n[Exit code 0.]\n\nslow: 3";
-        let after_an_act = DemoConversation::from_chat(&json!({"messages": [{"role": "user", "content": aside}]}));
-        assert_eq!(after_an_act.task, "slow: 3", "what a person did beside it is not what they say");
+        let with_user_action =
+            "[The user did this in the sandbox: Running command: ls]\na\n\nb\n[Exit code 0.]\n\nslow: 3";
+        let after_user_action =
+            DemoConversation::from_chat(&json!({"messages": [{"role": "user", "content": with_user_action}]}));
+        assert_eq!(after_user_action.task, "slow: 3", "a user action is not the user's text");
 
-        let stopped = "[The user interrupted you here.]\n\nrun: id";
-        let after_a_stop = DemoConversation::from_chat(&json!({"messages": [{"role": "user", "content": stopped}]}));
-        assert_eq!(after_a_stop.task, "run: id", "that a person stopped it is not what they say");
+        let interrupted = "[The user interrupted you here.]\n\nrun: id";
+        let after_interrupt =
+            DemoConversation::from_chat(&json!({"messages": [{"role": "user", "content": interrupted}]}));
+        assert_eq!(after_interrupt.task, "run: id", "an interrupt is not the user's text");
 
         let with_files = "run: cat uploads/a.txt\n\n[Attached files, in the workspace: `uploads/a.txt`]";
         let with_files = DemoConversation::from_chat(&json!({"messages": [{"role": "user", "content": with_files}]}));
-        assert_eq!(with_files.task, "run: cat uploads/a.txt", "which files came with it is not what they say");
+        assert_eq!(with_files.task, "run: cat uploads/a.txt", "a list of files is not the user's text");
     }
 }

@@ -1,7 +1,8 @@
-//! The demo model: a script, not an intelligence, behind the same endpoints as the real ones.
+//! Demo model: a script without intelligence, behind the same endpoints as real models.
 //!
-//! It plays a small but real piece of work with the tools that the agent offers, so that a machine without a key or a
-//! network runs the main job from end to end. It says what it is. What it says is in `script.toml`.
+//! The demo performs a small but real task with the agent's tools. A machine without a key or a
+//! network can therefore run the main job from end to end. The demo identifies itself as a script.
+//! Its words are in `script.toml`.
 
 mod conversation;
 mod response;
@@ -22,39 +23,42 @@ use super::{
     upstream::UpstreamResponse,
 };
 
-/// How many values of JSON it reads: all of a request becomes a tree.
+/// Limit of JSON values in a request. The demo parses the whole request into a tree.
 const VALUES_LIMIT: usize = 256 * 1024;
 
-/// Answers as the provider of `route` would.
+/// Responds in the format of `route`.
+///
+/// # Errors
+/// Rejects a request with too many values, and the OpenAI Responses route.
 pub(super) fn respond(
     route: GatewayRoute,
-    envelope: &ProxiedRequest,
+    request: &ProxiedRequest,
     tokens_per_second: u32,
 ) -> Result<UpstreamResponse, EndpointError> {
-    if JsonSize::of(&envelope.body).values > VALUES_LIMIT {
+    if JsonSize::of(&request.body).values > VALUES_LIMIT {
         let message = format!("the demo model reads at most {VALUES_LIMIT} values of JSON");
         return Err(EndpointError::new(StatusCode::PAYLOAD_TOO_LARGE, "request_too_large", message));
     }
-    let body: Value = serde_json::from_slice(&envelope.body).map_err(|e| EndpointError::invalid(e.to_string()))?;
-    let input_tokens = envelope.body.len() as u64 / 4;
+    let body: Value = serde_json::from_slice(&request.body).map_err(|e| EndpointError::invalid(e.to_string()))?;
+    let input_tokens = request.body.len() as u64 / 4;
     let conversation = match route {
         GatewayRoute::Messages => DemoConversation::from_messages(&body),
         GatewayRoute::Chat => DemoConversation::from_chat(&body),
         GatewayRoute::CountTokens => return Ok(json_response(json!({ "input_tokens": input_tokens }))),
         GatewayRoute::Responses | GatewayRoute::AnthropicModels | GatewayRoute::OpenaiModels => {
-            let message = "the demo model speaks `/anthropic/v1/messages` and `/openai/v1/chat/completions` only";
+            let message = "the demo model supports only `/anthropic/v1/messages` and `/openai/v1/chat/completions`";
             return Err(EndpointError::invalid(message));
         }
     };
     let (step, pace) = script::next_step(&conversation);
-    let speech = DemoResponse::new(route, step, input_tokens);
-    if !envelope.streaming {
-        return Ok(json_response(speech.body()));
+    let response = DemoResponse::new(route, step, input_tokens);
+    if !request.streaming {
+        return Ok(json_response(response.body()));
     }
-    Ok(stream_response(speech, pace.unwrap_or(tokens_per_second)))
+    Ok(stream_response(response, pace.unwrap_or(tokens_per_second)))
 }
 
-/// The list of models where no provider can be asked for its own.
+/// Returns the list of models if no provider is usable.
 pub(super) fn models(api: ProviderApi) -> UpstreamResponse {
     json_response(match api {
         ProviderApi::Anthropic => {
@@ -66,9 +70,9 @@ pub(super) fn models(api: ProviderApi) -> UpstreamResponse {
     })
 }
 
-fn stream_response(speech: DemoResponse, tokens_per_second: u32) -> UpstreamResponse {
+fn stream_response(response: DemoResponse, tokens_per_second: u32) -> UpstreamResponse {
     let pause = std::time::Duration::from_secs(1).checked_div(tokens_per_second).unwrap_or_default();
-    let body = stream::iter(speech.events()).then(move |event| async move {
+    let body = stream::iter(response.events()).then(move |event| async move {
         if event.is_token && !pause.is_zero() {
             tokio::time::sleep(pause).await;
         }
@@ -82,8 +86,8 @@ fn stream_response(speech: DemoResponse, tokens_per_second: u32) -> UpstreamResp
     }
 }
 
-fn json_response(answer: Value) -> UpstreamResponse {
-    let body = stream::iter([Ok(Bytes::from(answer.to_string()))]).boxed();
+fn json_response(body_json: Value) -> UpstreamResponse {
+    let body = stream::iter([Ok(Bytes::from(body_json.to_string()))]).boxed();
     UpstreamResponse { status: StatusCode::OK, headers: content_type("application/json"), is_stream: false, body }
 }
 

@@ -1,21 +1,22 @@
-//! A step of the script, in a provider's own format: piece by piece, or whole.
+//! Response of the demo model: one step of the script in a provider's format, streamed or in one
+//! piece.
 
 use bytes::Bytes;
 use serde_json::{Value, json};
 
 use super::{super::catalog::DEMO, super::route::GatewayRoute, script::DemoStep};
 
-/// The longest piece that is spoken at once, bytes.
+/// Longest token, bytes.
 const MAX_TOKEN_BYTES: usize = 12;
 
-/// One server-sent event.
+/// Server-sent event of a streamed response.
 pub(super) struct DemoEvent {
     pub(super) bytes: Bytes,
-    /// Whether speaking it takes time.
+    /// True if the event is paced like a token.
     pub(super) is_token: bool,
 }
 
-/// An answer that is about to be spoken.
+/// Response before it is sent.
 pub(super) struct DemoResponse {
     route: GatewayRoute,
     step: DemoStep,
@@ -56,8 +57,8 @@ impl DemoResponse {
             ("text", &self.step.say, json!({"type": "text", "text": ""})),
             ("input_json", self.called_input(), json!(self.tool_use(json!({})))),
         ];
-        let spoken = blocks.into_iter().filter(|(_, text, _)| !text.is_empty());
-        for (index, (kind, text, block)) in spoken.enumerate() {
+        let nonempty = blocks.into_iter().filter(|(_, text, _)| !text.is_empty());
+        for (index, (kind, text, block)) in nonempty.enumerate() {
             events.push(anthropic("content_block_start", json!({"index": index, "content_block": block}), false));
             let field = if kind == "input_json" { "partial_json" } else { kind };
             for token in tokens(text) {
@@ -107,7 +108,7 @@ impl DemoResponse {
         if self.step.tool.is_empty() { "end_turn" } else { "tool_use" }
     }
 
-    /// Empty where nothing is called.
+    /// Returns the input of the tool call. Empty if the step calls no tool.
     fn called_input(&self) -> &String {
         if self.step.tool.is_empty() { &self.step.tool } else { &self.input }
     }
@@ -185,7 +186,7 @@ fn openai(data: &str, is_token: bool) -> DemoEvent {
     DemoEvent { bytes: format!("data: {data}\n\n").into(), is_token }
 }
 
-/// Words with the white space after them, long ones in parts.
+/// Splits `text` into words with their trailing white space. Long words are split too.
 fn tokens(text: &str) -> impl Iterator<Item = &str> {
     text.split_inclusive(char::is_whitespace).flat_map(|word| {
         let mut rest = word;
@@ -202,7 +203,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn tokens_are_the_whole_text() {
+    fn tokens_cover_the_whole_text() {
         const TEXT: &str = "ä word, a_very_long_wörd_without_spaces\n\n{\"a\":1}";
         assert_eq!(tokens(TEXT).collect::<String>(), TEXT);
         assert!(tokens(TEXT).all(|token| !token.is_empty() && token.len() <= MAX_TOKEN_BYTES));

@@ -1,4 +1,4 @@
-//! Which step of which scene comes next. Pure.
+//! Script of the demo model: selects the next step. Pure.
 
 use std::{collections::BTreeMap, sync::LazyLock};
 
@@ -6,22 +6,22 @@ use serde::Deserialize;
 
 use super::conversation::DemoConversation;
 
-/// How fast `slow: N` speaks, whatever the demo's own pace: it is there to be interrupted.
+/// Speed of `slow: N`, whatever the demo's own speed. The command exists to be interrupted.
 const SLOW_TOKENS_PER_SECOND: u32 = 20;
 
-/// The most that `slow: N` says.
+/// Limit of words that `slow: N` sends.
 const MAX_SLOW_WORDS: usize = 10_000;
 
-/// How much of a tool's result is repeated, characters.
+/// Limit of a repeated tool result, characters.
 const MAX_RESULT_CHARS: usize = 4_000;
 
-/// One answer of the model: what it thinks, says, and calls.
+/// Response of the model: its thinking, its text and its tool call.
 #[derive(Debug, Clone, Default, PartialEq, Eq, Deserialize)]
 #[serde(default, deny_unknown_fields)]
 pub(super) struct DemoStep {
     pub(super) think: String,
     pub(super) say: String,
-    /// Empty: no call, which ends the turn.
+    /// Name of the tool. Empty: no call, which ends the turn.
     pub(super) tool: String,
     pub(super) input: BTreeMap<String, String>,
 }
@@ -36,10 +36,11 @@ struct DemoScript {
     over: Vec<DemoStep>,
 }
 
-static SCRIPT: LazyLock<DemoScript> =
-    LazyLock::new(|| toml::from_str(include_str!("script.toml")).expect("a test reads the script that is compiled in"));
+static SCRIPT: LazyLock<DemoScript> = LazyLock::new(|| {
+    toml::from_str(include_str!("script.toml")).expect("the compiled-in script is valid: a test parses it")
+});
 
-/// The next step, and its pace where it has one of its own, in tokens a second.
+/// Returns the next step, and its own speed in tokens per second, if any.
 pub(super) fn next_step(conversation: &DemoConversation) -> (DemoStep, Option<u32>) {
     if let Some(count) = command_argument(&conversation.task, "slow:").and_then(|count| count.trim().parse().ok()) {
         return (slow_step(count), Some(SLOW_TOKENS_PER_SECOND));
@@ -52,7 +53,7 @@ pub(super) fn next_step(conversation: &DemoConversation) -> (DemoStep, Option<u3
         None if conversation.tasks > 1 => &SCRIPT.follow_up,
         None => &SCRIPT.task,
     };
-    // A plan is left out where there is no tool for it; an end is then the text alone.
+    // Plan steps are skipped if the agent offers no plan tool. A final step is then only text.
     let mut steps = scene.iter().filter(|step| step.tool != "plan" || offers("plan"));
     let step = steps.nth(conversation.steps).unwrap_or(&SCRIPT.over[0]);
     let mut step = fill_step(step, &Placeholders::from_conversation(conversation, command));
@@ -62,8 +63,8 @@ pub(super) fn next_step(conversation: &DemoConversation) -> (DemoStep, Option<u3
     (step, None)
 }
 
-/// What follows the word that asks for it; also below a message that was stopped before it was answered, because an agent
-/// sends both as one.
+/// Returns the text after the command `word`. The command may also follow a message that was
+/// stopped before its response, because an agent sends both as one text.
 fn command_argument<'a>(task: &'a str, word: &str) -> Option<&'a str> {
     task.strip_prefix(word).or_else(|| task.rsplit_once("\n\n")?.1.strip_prefix(word))
 }
@@ -73,7 +74,7 @@ fn slow_step(count: usize) -> DemoStep {
     DemoStep { say: words, ..DemoStep::default() }
 }
 
-/// What the script's placeholders stand for.
+/// Values of the script's placeholders.
 struct Placeholders {
     task: String,
     file: String,
@@ -111,21 +112,22 @@ impl Placeholders {
     }
 }
 
-fn fill_step(step: &DemoStep, words: &Placeholders) -> DemoStep {
+fn fill_step(step: &DemoStep, placeholders: &Placeholders) -> DemoStep {
     DemoStep {
-        think: fill_placeholders(step.think.trim(), words),
-        say: fill_placeholders(step.say.trim(), words),
+        think: fill_placeholders(step.think.trim(), placeholders),
+        say: fill_placeholders(step.say.trim(), placeholders),
         tool: step.tool.clone(),
-        input: step.input.iter().map(|(name, value)| (name.clone(), fill_placeholders(value, words))).collect(),
+        input: step.input.iter().map(|(name, value)| (name.clone(), fill_placeholders(value, placeholders))).collect(),
     }
 }
 
-/// In one pass, so that a placeholder in the user's own words stays what it is.
-fn fill_placeholders(text: &str, words: &Placeholders) -> String {
+/// Replaces all placeholders in one pass, so that a placeholder in the user's own text stays
+/// unchanged.
+fn fill_placeholders(text: &str, placeholders: &Placeholders) -> String {
     let mut parts = text.split('{');
     let mut filled = parts.next().unwrap_or_default().to_owned();
     for part in parts {
-        match part.split_once('}').and_then(|(name, rest)| Some((words.get(name)?, rest))) {
+        match part.split_once('}').and_then(|(name, rest)| Some((placeholders.get(name)?, rest))) {
             Some((word, rest)) => filled.extend([word, rest]),
             None => filled.extend(["{", part]),
         }
@@ -133,7 +135,7 @@ fn fill_placeholders(text: &str, words: &Placeholders) -> String {
     filled
 }
 
-/// A file name that the task mentions, of a kind that the script can write.
+/// Finds a file name in the task, of a kind that the script can write.
 fn file_in(task: &str) -> Option<&str> {
     task.split(|c: char| c.is_whitespace() || "\"'`,;:()".contains(c))
         .map(|word| word.trim_end_matches(['.', '?', '!']))
@@ -144,7 +146,7 @@ fn is_plain(name: &str) -> bool {
     !name.starts_with('-') && name.chars().all(|c| c.is_ascii_alphanumeric() || "._-".contains(c))
 }
 
-/// What shall be printed: what stands in quotes after the verb, or else the word after it.
+/// Finds the text to print: the quoted text after the verb, or else the word after it.
 fn word_in(task: &str) -> Option<&str> {
     let rest = ["prints ", "print ", "says ", "say ", "echoes ", "echo "].iter().find_map(|verb| {
         let at = task.find(verb)?;
@@ -186,15 +188,15 @@ mod tests {
     }
 
     #[test]
-    fn scenes() {
+    fn tasks_and_commands_play_their_steps() {
         check(
             "write a bash script that prints hello",
             1,
             &[
-                ("plan", "content", "- [ ] Write `hello.sh`\n- [ ] Run it\n- [ ] Tell what it printed\n"),
+                ("plan", "content", "- [ ] Write `hello.sh`\n- [ ] Run it\n- [ ] Report the output\n"),
                 ("write", "content", "#!/bin/sh\necho 'hello'\n"),
                 ("run", "command", "sh hello.sh"),
-                ("plan", "content", "- [x] Write `hello.sh`\n- [x] Run it\n- [x] Tell what it printed\n"),
+                ("plan", "content", "- [x] Write `hello.sh`\n- [x] Run it\n- [x] Report the output\n"),
                 ("finish", "message", "Wrote `hello.sh` and ran it with `sh hello.sh`. (Played by the demo model.)"),
                 ("", "", ""),
             ],
@@ -203,7 +205,7 @@ mod tests {
             r#"Write greet.py that prints "it's {word}"."#,
             1,
             &[
-                ("plan", "content", "- [ ] Write `greet.py`\n- [ ] Run it\n- [ ] Tell what it printed\n"),
+                ("plan", "content", "- [ ] Write `greet.py`\n- [ ] Run it\n- [ ] Report the output\n"),
                 ("write", "content", "print(\"it's {word}\")\n"),
                 ("run", "command", "python3 greet.py"),
             ],
@@ -218,7 +220,7 @@ mod tests {
     }
 
     #[test]
-    fn it_says_what_it_is_and_what_came_back() {
+    fn text_names_the_demo_and_repeats_the_result() {
         assert!(at("x", 1, 0, "", &TOOLS).say.contains("demo model"));
         assert!(at("x", 1, 4, "exit 7\n", &TOOLS).say.contains("```\nexit 7\n```"));
         assert!(at("run: x", 1, 1, "{task}", &TOOLS).say.contains("```\n{task}\n```"));
@@ -226,7 +228,7 @@ mod tests {
     }
 
     #[test]
-    fn it_calls_no_tool_that_is_not_offered() {
+    fn only_offered_tools_are_called() {
         let step = at("x", 1, 0, "", &["search"]);
         assert!(step.tool.is_empty() && step.say.contains("`write` and `run`"), "{step:?}");
         assert_eq!(at("x", 1, 0, "", &["write", "run"]).tool, "write");

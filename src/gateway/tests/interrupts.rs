@@ -1,4 +1,4 @@
-//! Streams that end before their time: by an interrupt, by the client, by the provider, with the endpoint.
+//! Streams that end early: by an interrupt, by the client, by the provider, or with the endpoint.
 
 use std::time::Duration;
 
@@ -10,101 +10,102 @@ fn is_estimate(notice: &GatewayNotice) -> bool {
 }
 
 #[tokio::test]
-async fn an_interrupt_cuts_a_stream_and_its_request() {
-    let stand = GatewayFixture::with_script([
+async fn interrupt_aborts_stream_and_provider_request() {
+    let fixture = GatewayFixture::with_script([
         FakeModelResponse::anthropic(9).ending_after(6, FakeResponseEnd::Hang),
         FakeModelResponse::anthropic(1),
     ])
     .await;
-    let mut reply = stand.post(MESSAGES, &streaming("claude-x")).await;
+    let mut reply = fixture.post(MESSAGES, &streaming("claude-x")).await;
     reply.read_until("w3 ").await;
-    stand.fake.wait_for_streams(1).await;
+    fixture.fake.wait_for_streams(1).await;
 
-    stand.endpoint.abort_calls();
-    let (text, whole) = reply.read_rest().await;
-    assert!(whole && text.contains("\nevent: error\ndata: {\"type\":\"error\""), "{text}");
-    stand.fake.wait_for_streams(0).await;
-    let notices = stand.account.wait_for(1).await;
+    fixture.endpoint.abort_calls();
+    let (text, complete) = reply.read_rest().await;
+    assert!(complete && text.contains("\nevent: error\ndata: {\"type\":\"error\""), "{text}");
+    fixture.fake.wait_for_streams(0).await;
+    let notices = fixture.account.wait_for(1).await;
     assert!(
         matches!(&notices[..], [GatewayNotice::Used(used)] if used.estimated && used.input_tokens == 10),
         "{notices:?}"
     );
 
-    let next = stand.post(MESSAGES, &streaming("claude-x")).await;
+    let next = fixture.post(MESSAGES, &streaming("claude-x")).await;
     assert!(next.text().await.ends_with("{\"type\":\"message_stop\"}\n\n"));
 }
 
 #[tokio::test]
-async fn an_interrupt_drops_what_nobody_has_read() {
+async fn interrupt_drops_unread_data() {
     let words = (0..400).map(|n| format!("data: {{\"n\":{n},\"x\":\"{}\"}}\n\n", "x".repeat(16 * 1024)));
-    let stand =
+    let fixture =
         GatewayFixture::with_script([FakeModelResponse::stream([words.collect::<String>() + "data: [DONE]\n\n"])])
             .await;
-    let mut reply = stand.post(CHAT, &streaming("gpt-x")).await;
-    // All of it is in the gateway now, but for what the socket holds.
-    stand.account.wait_for(1).await;
+    let mut reply = fixture.post(CHAT, &streaming("gpt-x")).await;
+    // The gateway now holds all of the response, except for the part in the socket.
+    fixture.account.wait_for(1).await;
     reply.read_until("\"n\":0,").await;
-    stand.endpoint.abort_calls();
-    let (text, whole) = reply.read_rest().await;
-    assert!(!whole && !text.contains("\"n\":399,"), "{} bytes came after the cut", text.len());
+    fixture.endpoint.abort_calls();
+    let (text, complete) = reply.read_rest().await;
+    assert!(!complete && !text.contains("\"n\":399,"), "{} bytes arrived after the abort", text.len());
 }
 
 #[tokio::test]
-async fn an_interrupt_ends_a_wait() {
-    let stand = GatewayFixture::with_script([FakeModelResponse::complete(429, "{}").header("retry-after", "30")]).await;
+async fn interrupt_ends_a_retry_wait() {
+    let fixture =
+        GatewayFixture::with_script([FakeModelResponse::complete(429, "{}").header("retry-after", "30")]).await;
     let body = streaming("gpt-x");
-    let calling = stand.post(CHAT, &body);
-    let cutting = async {
-        stand.account.wait_for(1).await;
-        stand.endpoint.abort_calls();
+    let calling = fixture.post(CHAT, &body);
+    let aborting = async {
+        fixture.account.wait_for(1).await;
+        fixture.endpoint.abort_calls();
     };
-    let (reply, ()) = tokio::join!(calling, cutting);
+    let (reply, ()) = tokio::join!(calling, aborting);
     assert_eq!(reply.status(), 403);
     assert!(reply.text().await.contains("interrupted"));
-    assert!(matches!(&stand.account.notices()[..], [GatewayNotice::Retrying { attempt: 2, wait_ms: 30_000.., .. }]));
-    assert_eq!(stand.fake.requests().len(), 1);
+    assert!(matches!(&fixture.account.notices()[..], [GatewayNotice::Retrying { attempt: 2, wait_ms: 30_000.., .. }]));
+    assert_eq!(fixture.fake.requests().len(), 1);
 }
 
 #[tokio::test]
-async fn an_interrupt_ends_a_slow_first_byte() {
-    let stand = GatewayFixture::with_script([FakeModelResponse::chat(1).delayed(Duration::from_secs(60))]).await;
+async fn interrupt_ends_the_wait_for_a_first_byte() {
+    let fixture = GatewayFixture::with_script([FakeModelResponse::chat(1).delayed(Duration::from_secs(60))]).await;
     let body = streaming("gpt-x");
-    let calling = stand.post(CHAT, &body);
-    let cutting = async {
-        while stand.fake.requests().is_empty() {
+    let calling = fixture.post(CHAT, &body);
+    let aborting = async {
+        while fixture.fake.requests().is_empty() {
             tokio::task::yield_now().await;
         }
-        stand.endpoint.abort_calls();
+        fixture.endpoint.abort_calls();
     };
-    let (reply, ()) = tokio::join!(calling, cutting);
+    let (reply, ()) = tokio::join!(calling, aborting);
     assert_eq!(reply.status(), 403);
-    assert!(is_estimate(&stand.account.wait_for(1).await[0]), "who has the request may have an answer to it by now");
+    assert!(is_estimate(&fixture.account.wait_for(1).await[0]), "the provider may have a response by now");
 }
 
 #[tokio::test]
-async fn a_client_that_hangs_up_ends_its_request() {
-    let stand =
+async fn client_hang_up_ends_the_provider_request() {
+    let fixture =
         GatewayFixture::with_script([FakeModelResponse::anthropic(9).ending_after(6, FakeResponseEnd::Hang)]).await;
-    let mut reply = stand.post(MESSAGES, &streaming("claude-x")).await;
+    let mut reply = fixture.post(MESSAGES, &streaming("claude-x")).await;
     reply.read_until("w3 ").await;
     drop(reply);
-    stand.fake.wait_for_streams(0).await;
-    assert!(is_estimate(&stand.account.wait_for(1).await[0]));
+    fixture.fake.wait_for_streams(0).await;
+    assert!(is_estimate(&fixture.account.wait_for(1).await[0]));
 }
 
-/// The answer is made, and the provider is about to say what it took.
+/// The response is generated, and the provider is about to report its usage.
 #[tokio::test]
-async fn a_client_that_hangs_up_when_all_is_said_pays_what_it_took() {
-    let check = async |path: &str, answer: FakeModelResponse, last: &str, tokens: [u64; 2]| {
-        let stand = GatewayFixture::with_script([answer.tokens_per_second(20)]).await;
-        let mut reply = stand.post(path, &streaming("gpt-x")).await;
+async fn hang_up_before_the_usage_still_books_reported_usage() {
+    let check = async |path: &str, response: FakeModelResponse, last: &str, tokens: [u64; 2]| {
+        let fixture = GatewayFixture::with_script([response.tokens_per_second(20)]).await;
+        let mut reply = fixture.post(path, &streaming("gpt-x")).await;
         reply.read_until(last).await;
         drop(reply);
-        let notices = stand.account.wait_for(1).await;
+        let notices = fixture.account.wait_for(1).await;
         let [GatewayNotice::Used(used)] = &notices[..] else { panic!("{notices:?}") };
         assert!(!used.estimated, "{used:?}");
         assert_eq!([used.input_tokens, used.output_tokens], tokens);
-        stand.fake.wait_for_streams(0).await;
+        fixture.fake.wait_for_streams(0).await;
     };
     check(MESSAGES, FakeModelResponse::anthropic(2), "content_block_stop\"", [10, 2]).await;
     check(CHAT, FakeModelResponse::chat(2), "\"stop\"", [6, 2]).await;
@@ -114,46 +115,49 @@ async fn a_client_that_hangs_up_when_all_is_said_pays_what_it_took() {
         r#"{"type":"response.output_text.done","text":"w"}"#.to_owned(),
         format!(r#"{{"type":"response.completed","response":{{"usage":{usage}}}}}"#),
     ];
-    let answer = FakeModelResponse::stream(events.map(|event| format!("data: {event}\n\n")));
-    check(RESPONSES, answer, "text.done", [10, 400]).await;
-    let whole = r#"{"model":"gpt-x-1","choices":[],"usage":{"prompt_tokens":10,"completion_tokens":400}}"#;
-    check(CHAT, FakeModelResponse::complete(200, whole).split_at(20), "{\"model\"", [10, 400]).await;
+    let response = FakeModelResponse::stream(events.map(|event| format!("data: {event}\n\n")));
+    check(RESPONSES, response, "text.done", [10, 400]).await;
+    let in_one_piece = r#"{"model":"gpt-x-1","choices":[],"usage":{"prompt_tokens":10,"completion_tokens":400}}"#;
+    check(CHAT, FakeModelResponse::complete(200, in_one_piece).split_at(20), "{\"model\"", [10, 400]).await;
 }
 
 #[tokio::test]
-async fn a_provider_that_does_not_say_what_it_took_is_not_heard_for_ever() {
-    let stand = GatewayFixture::with_script([FakeModelResponse::chat(2).ending_after(3, FakeResponseEnd::Hang)]).await;
-    let mut reply = stand.post(CHAT, &streaming("gpt-x")).await;
+async fn wait_for_missing_usage_is_bounded() {
+    let fixture =
+        GatewayFixture::with_script([FakeModelResponse::chat(2).ending_after(3, FakeResponseEnd::Hang)]).await;
+    let mut reply = fixture.post(CHAT, &streaming("gpt-x")).await;
     reply.read_until("\"stop\"").await;
     drop(reply);
-    tokio::time::timeout(Duration::from_secs(60), stand.fake.wait_for_streams(0)).await.expect("it is given up");
-    assert!(is_estimate(&stand.account.wait_for(1).await[0]));
+    tokio::time::timeout(Duration::from_secs(60), fixture.fake.wait_for_streams(0))
+        .await
+        .expect("the gateway stops reading");
+    assert!(is_estimate(&fixture.account.wait_for(1).await[0]));
 }
 
-const AT_MORE: [&str; 3] =
+const REFERENCES: [&str; 3] =
     [r#""previous_response_id":"r""#, r#""conversation":{"id":"c"}"#, r#""prompt":{"id":"p","version":"2"}"#];
 
-fn pointing(more: &str) -> String {
-    format!(r#"{{"model":"gpt-x","stream":true,"input":"go on",{more}}}"#)
+fn referring_request(reference: &str) -> String {
+    format!(r#"{{"model":"gpt-x","stream":true,"input":"go on",{reference}}}"#)
 }
 
 #[tokio::test]
-async fn what_a_provider_keeps_is_a_whole_context_until_it_tells() {
-    for more in AT_MORE {
-        let stand = GatewayFixture::with_script([
+async fn external_refs_count_as_full_context_until_usage_arrives() {
+    for reference in REFERENCES {
+        let fixture = GatewayFixture::with_script([
             FakeModelResponse::responses(9).ending_after(4, FakeResponseEnd::Hang),
             FakeModelResponse::responses(9),
         ])
         .await;
-        let mut reply = stand.post(RESPONSES, &pointing(more)).await;
+        let mut reply = fixture.post(RESPONSES, &referring_request(reference)).await;
         reply.read_until("w3 ").await;
         drop(reply);
-        let notices = stand.account.wait_for(1).await;
+        let notices = fixture.account.wait_for(1).await;
         let [GatewayNotice::Used(used)] = &notices[..] else { panic!("{notices:?}") };
-        assert!(used.estimated && used.input_tokens == 200_000, "{more}: {used:?}");
-        // What is told counts.
-        stand.post(RESPONSES, &pointing(more)).await.text().await;
-        let notices = stand.account.wait_for(2).await;
+        assert!(used.estimated && used.input_tokens == 200_000, "{reference}: {used:?}");
+        // Reported usage replaces the estimate.
+        fixture.post(RESPONSES, &referring_request(reference)).await.text().await;
+        let notices = fixture.account.wait_for(2).await;
         assert!(
             matches!(&notices[1], GatewayNotice::Used(used) if !used.estimated && used.input_tokens == 6),
             "{notices:?}"
@@ -162,62 +166,62 @@ async fn what_a_provider_keeps_is_a_whole_context_until_it_tells() {
 }
 
 #[tokio::test]
-async fn what_a_provider_keeps_is_read_on_no_budget_where_nobody_knows_how_much_it_may_be() {
-    let fake = FakeProvider::start(AT_MORE.map(|_| FakeModelResponse::responses(1))).await;
+async fn external_refs_without_context_limit_are_rejected_only_with_a_budget() {
+    let fake = FakeProvider::start(REFERENCES.map(|_| FakeModelResponse::responses(1))).await;
     let mut options = options(&fake.url);
     options.prices.iter_mut().for_each(|price| price.context_limit = None);
-    let stand = GatewayFixture::new(fake, options);
-    for more in AT_MORE {
-        let reply = stand.post(RESPONSES, &pointing(more)).await;
+    let fixture = GatewayFixture::new(fake, options);
+    for reference in REFERENCES {
+        let reply = fixture.post(RESPONSES, &referring_request(reference)).await;
         assert_eq!(reply.status(), 400);
         let text = reply.text().await;
         assert!(text.contains("cannot be metered without a `context_limit` in the price of `gpt-x`"), "{text}");
     }
-    assert!(stand.fake.requests().is_empty());
-    stand.account.has_no_budget.store(true, Ordering::Relaxed);
-    for more in AT_MORE {
-        assert_eq!(stand.post(RESPONSES, &pointing(more)).await.status(), 200);
+    assert!(fixture.fake.requests().is_empty());
+    fixture.account.has_no_budget.store(true, Ordering::Relaxed);
+    for reference in REFERENCES {
+        assert_eq!(fixture.post(RESPONSES, &referring_request(reference)).await.status(), 200);
     }
 }
 
-/// It has not been hung up on, and most likely asks no money.
+/// The client did not hang up, and the provider most likely charges nothing.
 #[tokio::test]
-async fn a_provider_that_says_that_it_failed_took_no_more_than_the_body() {
+async fn reported_failure_counts_only_the_body() {
     let failed =
         r#"data: {"type":"response.failed","response":{"error":{"code":"server_error","message":"no"},"usage":null}}"#;
-    let begun = r#"data: {"type":"response.output_text.delta","delta":"Well"}"#;
-    let stand =
-        GatewayFixture::with_script([FakeModelResponse::stream([begun, failed].map(|event| format!("{event}\n\n")))])
+    let delta = r#"data: {"type":"response.output_text.delta","delta":"Well"}"#;
+    let fixture =
+        GatewayFixture::with_script([FakeModelResponse::stream([delta, failed].map(|event| format!("{event}\n\n")))])
             .await;
-    stand.post(RESPONSES, &pointing(AT_MORE[0])).await.text().await;
-    let notices = stand.account.wait_for(2).await;
+    fixture.post(RESPONSES, &referring_request(REFERENCES[0])).await.text().await;
+    let notices = fixture.account.wait_for(2).await;
     let used = notices.iter().find_map(|notice| if let GatewayNotice::Used(used) = notice { Some(used) } else { None });
     assert!(used.is_some_and(|used| used.estimated && used.input_tokens < 100), "{notices:?}");
 }
 
-/// As many calls as may run at once wait for their next attempt; only when those that hung up are gone is there a place for
-/// another one.
+/// Retrying calls hold all call permits. Another call runs only after these calls have ended with
+/// their clients.
 #[tokio::test]
-async fn a_client_that_hangs_up_ends_its_wait() {
-    let refusals = (0..16).map(|_| FakeModelResponse::complete(529, "{}").header("retry-after", "30"));
-    let stand = GatewayFixture::with_script(refusals.chain([FakeModelResponse::chat(1)])).await;
+async fn client_hang_up_ends_a_retry_wait() {
+    let rejections = (0..16).map(|_| FakeModelResponse::complete(529, "{}").header("retry-after", "30"));
+    let fixture = GatewayFixture::with_script(rejections.chain([FakeModelResponse::chat(1)])).await;
     let body = streaming("gpt-x");
     {
-        let calls = futures::future::join_all((0..16).map(|_| stand.post(CHAT, &body)));
+        let calls = futures::future::join_all((0..16).map(|_| fixture.post(CHAT, &body)));
         tokio::select! {
-            _ = calls => panic!("nobody answers"),
-            _ = stand.account.wait_for(16) => {}
+            _ = calls => panic!("the provider rejects every call"),
+            _ = fixture.account.wait_for(16) => {}
         }
     }
-    assert!(stand.post(CHAT, &body).await.text().await.ends_with("[DONE]\n\n"));
+    assert!(fixture.post(CHAT, &body).await.text().await.ends_with("[DONE]\n\n"));
 }
 
-async fn check_broken(path: &str, model: &str, answer: FakeModelResponse, part: &str) {
-    let stand = GatewayFixture::with_script([answer.clone()]).await;
-    let (text, whole) = stand.post(path, &streaming(model)).await.read_rest().await;
-    let error = text.strip_prefix(&answer.text()).expect("what came before passes whole");
-    assert!(whole && error.starts_with(part) && error.contains("error"), "{error}");
-    let notices = stand.account.wait_for(2).await;
+async fn check_broken(path: &str, model: &str, response: FakeModelResponse, part: &str) {
+    let fixture = GatewayFixture::with_script([response.clone()]).await;
+    let (text, complete) = fixture.post(path, &streaming(model)).await.read_rest().await;
+    let error = text.strip_prefix(&response.text()).expect("the data before the break passes unchanged");
+    assert!(complete && error.starts_with(part) && error.contains("error"), "{error}");
+    let notices = fixture.account.wait_for(2).await;
     assert!(
         matches!(&notices[..], [GatewayNotice::Rejected { status: 502, .. }, used] if is_estimate(used)),
         "{notices:?}"
@@ -225,7 +229,7 @@ async fn check_broken(path: &str, model: &str, answer: FakeModelResponse, part: 
 }
 
 #[tokio::test]
-async fn a_provider_that_breaks_off_is_told_in_its_own_format() {
+async fn broken_stream_ends_with_an_error_in_its_format() {
     let anthropic = "\nevent: error\ndata: {\"type\":\"error\",\"error\":{\"type\":\"api_error\"";
     check_broken(
         MESSAGES,
@@ -249,7 +253,7 @@ async fn a_provider_that_breaks_off_is_told_in_its_own_format() {
         responses,
     )
     .await;
-    // As politely as if it had been all.
+    // The connection closes cleanly, as if the stream were complete.
     check_broken(
         MESSAGES,
         "claude-x",
@@ -260,38 +264,38 @@ async fn a_provider_that_breaks_off_is_told_in_its_own_format() {
 }
 
 #[tokio::test]
-async fn half_a_line_is_not_passed_on() {
+async fn incomplete_line_is_not_passed_on() {
     let half = FakeModelResponse::stream(["data: {\"choices\":[]}\n\n".to_owned(), "data: {\"cho".to_owned()])
         .ending_after(2, FakeResponseEnd::Broken);
-    let stand = GatewayFixture::with_script([half.tokens_per_second(1000)]).await;
-    let text = stand.post(CHAT, &streaming("gpt-x")).await.text().await;
+    let fixture = GatewayFixture::with_script([half.tokens_per_second(1000)]).await;
+    let text = fixture.post(CHAT, &streaming("gpt-x")).await.text().await;
     assert!(text.starts_with("data: {\"choices\":[]}\n\n\ndata: {\"error\":"), "{text}");
 }
 
 #[tokio::test]
-async fn half_an_answer_in_one_piece_is_seen_to_be_half() {
-    let stand = GatewayFixture::with_script([
+async fn incomplete_body_is_aborted() {
+    let fixture = GatewayFixture::with_script([
         FakeModelResponse::complete(200, "{\"half\":").ending_after(1, FakeResponseEnd::Broken)
     ])
     .await;
-    let reply = stand.post(CHAT, r#"{"model":"gpt-x"}"#).await;
+    let reply = fixture.post(CHAT, r#"{"model":"gpt-x"}"#).await;
     assert_eq!(reply.read_rest().await, ("{\"half\":".to_owned(), false));
 }
 
 #[tokio::test]
-async fn a_providers_own_error_passes_and_is_told() {
+async fn stream_error_passes_and_is_reported() {
     let error = r#"data: {"type":"error","error":{"type":"overloaded_error","message":"Overloaded"}}"#;
     let mut events = vec!["data: {\"type\":\"ping\"}\n\n".to_owned()];
     events.push(format!("event: error\n{error}\n\n"));
-    let answer = FakeModelResponse::stream(events).tokens_per_second(100);
-    let stand = GatewayFixture::with_script([answer.clone()]).await;
-    assert_eq!(stand.post(MESSAGES, &streaming("claude-x")).await.text().await, answer.text());
-    let why = "Anthropic is overloaded (529): Overloaded".to_owned();
-    assert_eq!(stand.account.wait_for(1).await[0], GatewayNotice::Rejected { status: 529, why });
+    let response = FakeModelResponse::stream(events).tokens_per_second(100);
+    let fixture = GatewayFixture::with_script([response.clone()]).await;
+    assert_eq!(fixture.post(MESSAGES, &streaming("claude-x")).await.text().await, response.text());
+    let reason = "Anthropic is overloaded (529): Overloaded".to_owned();
+    assert_eq!(fixture.account.wait_for(1).await[0], GatewayNotice::Rejected { status: 529, why: reason });
 }
 
 #[tokio::test]
-async fn an_endpoint_that_is_dropped_takes_its_calls_along() {
+async fn dropped_endpoint_ends_its_calls() {
     let GatewayFixture { fake, endpoint, account, directory } =
         GatewayFixture::with_script([FakeModelResponse::anthropic(9).ending_after(6, FakeResponseEnd::Hang)])
             .await
@@ -300,12 +304,12 @@ async fn an_endpoint_that_is_dropped_takes_its_calls_along() {
     drop(endpoint);
     fake.wait_for_streams(0).await;
     assert!(is_estimate(&account.wait_for(1).await[0]));
-    let refused = UnixStream::connect(directory.path().join("s")).await;
-    assert!(refused.is_err());
+    let connection = UnixStream::connect(directory.path().join("s")).await;
+    assert!(connection.is_err());
 }
 
 impl GatewayFixture {
-    /// With one stream that runs, and is read by somebody.
+    /// Opens a stream that keeps running while the client reads.
     async fn opened(self) -> GatewayFixture {
         let mut reply = self.post(MESSAGES, &streaming("claude-x")).await;
         reply.read_until("w3 ").await;
@@ -315,17 +319,17 @@ impl GatewayFixture {
 }
 
 #[tokio::test]
-async fn a_gateway_that_closes_has_told_what_its_calls_took() {
-    let stand =
+async fn closed_gateway_has_reported_all_usage() {
+    let fixture =
         GatewayFixture::with_script([FakeModelResponse::anthropic(9).ending_after(6, FakeResponseEnd::Hang)]).await;
-    let gateway = stand.endpoint.context().gateway.clone();
-    let mut reply = stand.post(MESSAGES, &streaming("claude-x")).await;
+    let gateway = fixture.endpoint.context().gateway.clone();
+    let mut reply = fixture.post(MESSAGES, &streaming("claude-x")).await;
     reply.read_until("w3 ").await;
     gateway.close().await;
-    let notices = stand.account.notices();
+    let notices = fixture.account.notices();
     assert!(matches!(&notices[..], [used] if is_estimate(used)), "{notices:?}");
-    let (text, whole) = reply.read_rest().await;
-    assert!(!whole && !text.contains("interrupted"), "the agent is to ask again: {text}");
-    assert!(UnixStream::connect(stand.directory.path().join("s")).await.is_err(), "nobody listens");
+    let (text, complete) = reply.read_rest().await;
+    assert!(!complete && !text.contains("interrupted"), "the agent must retry: {text}");
+    assert!(UnixStream::connect(fixture.directory.path().join("s")).await.is_err(), "the socket is closed");
     gateway.close().await;
 }

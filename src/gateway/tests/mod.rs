@@ -1,4 +1,4 @@
-//! The gateway as an agent meets it: over its socket, against a scripted provider.
+//! Tests of the gateway as an agent uses it: over its socket, with a scripted provider.
 
 mod demo;
 mod interrupts;
@@ -31,7 +31,7 @@ const RESPONSES: &str = "/openai/v1/responses";
 
 const KEY: &str = "sk-canary-key";
 
-/// A gateway with one session, and the provider behind it.
+/// Gateway with one session, and the provider behind it.
 struct GatewayFixture {
     fake: FakeProvider,
     endpoint: GatewayEndpoint,
@@ -39,7 +39,7 @@ struct GatewayFixture {
     directory: tempfile::TempDir,
 }
 
-/// A session that writes down what it is told.
+/// Session that records its notices.
 #[derive(Default)]
 struct RecordingAccount {
     notices: watch::Sender<Vec<GatewayNotice>>,
@@ -51,9 +51,9 @@ impl SessionAccount for RecordingAccount {
     fn may_call(&self) -> Result<(), ModelCallDenied> {
         self.denied
             .lock()
-            .expect("no test panics with it")
+            .expect("the lock is never poisoned: no holder panics")
             .clone()
-            .map_or(Ok(()), |why| Err(ModelCallDenied::Reason(why)))
+            .map_or(Ok(()), |reason| Err(ModelCallDenied::Reason(reason)))
     }
 
     fn has_budget(&self) -> bool {
@@ -70,10 +70,10 @@ impl RecordingAccount {
         self.notices.borrow().clone()
     }
 
-    /// Waits until there are `count` notices.
+    /// Waits until there are at least `count` notices.
     async fn wait_for(&self, count: usize) -> Vec<GatewayNotice> {
         let mut notices = self.notices.subscribe();
-        notices.wait_for(|notices| notices.len() >= count).await.expect("the ledger lives").clone()
+        notices.wait_for(|notices| notices.len() >= count).await.expect("the account holds the sender").clone()
     }
 }
 
@@ -105,16 +105,16 @@ impl GatewayFixture {
     }
 
     fn new(fake: FakeProvider, options: GatewayOptions) -> GatewayFixture {
-        let directory = tempfile::tempdir().expect("a directory");
+        let directory = tempfile::tempdir().expect("a temporary directory");
         let listener = UnixListener::bind(directory.path().join("s")).expect("a socket");
         let account = Arc::new(RecordingAccount::default());
-        let endpoint = Gateway::new(options).expect("the options are right").open(listener, account.clone());
+        let endpoint = Gateway::new(options).expect("the options are valid").open(listener, account.clone());
         GatewayFixture { fake, endpoint, account, directory }
     }
 
     async fn connect(&self) -> http1::SendRequest<Full<Bytes>> {
-        let stream = UnixStream::connect(self.directory.path().join("s")).await.expect("it listens");
-        let (client, connection) = http1::handshake(TokioIo::new(stream)).await.expect("it speaks HTTP");
+        let stream = UnixStream::connect(self.directory.path().join("s")).await.expect("the endpoint listens");
+        let (client, connection) = http1::handshake(TokioIo::new(stream)).await.expect("the endpoint serves HTTP");
         tokio::spawn(connection);
         client
     }
@@ -126,11 +126,11 @@ impl GatewayFixture {
 
     async fn send(&self, request: Request<Full<Bytes>>) -> GatewayReply {
         let mut client = self.connect().await;
-        GatewayReply { response: client.send_request(request).await.expect("it answers") }
+        GatewayReply { response: client.send_request(request).await.expect("the endpoint responds") }
     }
 }
 
-/// An answer whose head is here.
+/// Response whose head has arrived.
 struct GatewayReply {
     response: Response<Incoming>,
 }
@@ -144,31 +144,37 @@ impl GatewayReply {
         self.response.headers()
     }
 
-    /// Reads on until `text` has come.
+    /// Reads until `text` has arrived.
     async fn read_until(&mut self, text: &str) {
         let mut read = Vec::new();
         while !String::from_utf8_lossy(&read).contains(text) {
-            let frame = self.response.body_mut().frame().await.expect("the text comes first").expect("it is not cut");
+            let frame = self
+                .response
+                .body_mut()
+                .frame()
+                .await
+                .expect("the text arrives before the end")
+                .expect("the body is not aborted");
             read.extend_from_slice(&frame.into_data().expect("there are no trailers"));
         }
     }
 
-    /// The rest, and whether it is whole.
+    /// Returns the rest of the body, and whether the body is complete.
     async fn read_rest(mut self) -> (String, bool) {
         let mut read = Vec::new();
-        let whole = loop {
+        let complete = loop {
             match self.response.body_mut().frame().await {
                 Some(Ok(frame)) => read.extend_from_slice(&frame.into_data().expect("there are no trailers")),
                 Some(Err(_)) => break false,
                 None => break true,
             }
         };
-        (String::from_utf8(read).expect("it is text"), whole)
+        (String::from_utf8(read).expect("the body is UTF-8"), complete)
     }
 
     async fn text(self) -> String {
-        let (text, whole) = self.read_rest().await;
-        assert!(whole, "it was cut after {text}");
+        let (text, complete) = self.read_rest().await;
+        assert!(complete, "the body was aborted after {text}");
         text
     }
 }

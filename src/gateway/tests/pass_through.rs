@@ -1,4 +1,4 @@
-//! What passes, and that it is metered.
+//! Tests that requests and responses pass unchanged and are metered.
 
 use std::time::Duration;
 
@@ -29,17 +29,17 @@ fn openai_used(output: u64) -> GatewayNotice {
     used("gpt-x-1", [6, output, 4, 0], (6.0 + 10.0 * output as f64 + 2.0) / 1e6)
 }
 
-async fn check_stream(path: &str, model: &str, answer: FakeModelResponse, expected: GatewayNotice) {
-    let text = answer.text();
-    let stand = GatewayFixture::with_script([answer]).await;
-    let reply = stand.post(path, &streaming(model)).await;
+async fn check_stream(path: &str, model: &str, response: FakeModelResponse, expected: GatewayNotice) {
+    let text = response.text();
+    let fixture = GatewayFixture::with_script([response]).await;
+    let reply = fixture.post(path, &streaming(model)).await;
     assert_eq!(reply.headers()["content-type"], "text/event-stream");
     assert_eq!(reply.text().await, text);
-    assert_eq!(stand.account.notices(), [expected]);
+    assert_eq!(fixture.account.notices(), [expected]);
 }
 
 #[tokio::test]
-async fn streams_pass_byte_for_byte_and_are_metered() {
+async fn streams_pass_unchanged_and_are_metered() {
     check_stream(MESSAGES, "claude-x", FakeModelResponse::anthropic(20), anthropic_used(20)).await;
     check_stream(CHAT, "gpt-x", FakeModelResponse::chat(20), openai_used(20)).await;
     check_stream(RESPONSES, "gpt-x", FakeModelResponse::responses(20), openai_used(20)).await;
@@ -52,40 +52,40 @@ async fn streams_pass_byte_for_byte_and_are_metered() {
     .await;
 }
 
-async fn check_splits(path: &str, model: &str, answer: FakeModelResponse, expected: GatewayNotice) {
-    let text = answer.text();
-    let stand = GatewayFixture::with_script((0..text.len()).map(|at| answer.clone().split_at(at))).await;
-    let mut client = stand.connect().await;
+async fn check_splits(path: &str, model: &str, response: FakeModelResponse, expected: GatewayNotice) {
+    let text = response.text();
+    let fixture = GatewayFixture::with_script((0..text.len()).map(|at| response.clone().split_at(at))).await;
+    let mut client = fixture.connect().await;
     for at in 0..text.len() {
         let request = Request::post(path).body(Full::from(streaming(model))).expect("a request");
-        let response = client.send_request(request).await.expect("it answers");
+        let response = client.send_request(request).await.expect("the endpoint responds");
         assert_eq!(GatewayReply { response }.text().await, text, "split at {at}");
-        client.ready().await.expect("the connection stays");
+        client.ready().await.expect("the connection stays open");
     }
-    assert_eq!(stand.account.notices(), vec![expected; text.len()]);
+    assert_eq!(fixture.account.notices(), vec![expected; text.len()]);
 }
 
 #[tokio::test]
-async fn a_stream_may_be_split_anywhere() {
+async fn streams_pass_at_any_split() {
     check_splits(MESSAGES, "claude-x", FakeModelResponse::anthropic(1), anthropic_used(1)).await;
     check_splits(CHAT, "gpt-x", FakeModelResponse::chat(1), openai_used(1)).await;
     check_splits(RESPONSES, "gpt-x", FakeModelResponse::responses(1), openai_used(1)).await;
 }
 
 #[tokio::test]
-async fn an_answer_in_one_piece_is_metered() {
-    let answer = r#"{"model":"claude-x-1","content":[],"new":1.0e2,"usage":{"input_tokens":10,"cache_read_input_tokens":7,"cache_creation_input_tokens":5,"output_tokens":3}}"#;
-    let stand = GatewayFixture::with_script([FakeModelResponse::complete(200, answer)]).await;
-    assert_eq!(stand.post(MESSAGES, r#"{"model":"claude-x"}"#).await.text().await, answer);
-    assert_eq!(stand.account.notices(), [anthropic_used(3)]);
+async fn response_in_one_piece_is_metered() {
+    let response_body = r#"{"model":"claude-x-1","content":[],"new":1.0e2,"usage":{"input_tokens":10,"cache_read_input_tokens":7,"cache_creation_input_tokens":5,"output_tokens":3}}"#;
+    let fixture = GatewayFixture::with_script([FakeModelResponse::complete(200, response_body)]).await;
+    assert_eq!(fixture.post(MESSAGES, r#"{"model":"claude-x"}"#).await.text().await, response_body);
+    assert_eq!(fixture.account.notices(), [anthropic_used(3)]);
 }
 
-/// They have many values, and none of them matters.
+/// Token probabilities have many values, which the meter skips.
 #[tokio::test]
-async fn the_odds_of_each_token_pass_and_the_answer_is_metered() {
-    let odds = format!("[{}0]", "-0.5,".repeat(80_000));
+async fn token_probabilities_pass_and_the_response_is_metered() {
+    let logprobs = format!("[{}0]", "-0.5,".repeat(80_000));
     let choices = |finish: &str| {
-        format!(r#"[{{"delta":{{"content":"w"}},"logprobs":{{"content":{odds}}},"finish_reason":{finish}}}]"#)
+        format!(r#"[{{"delta":{{"content":"w"}},"logprobs":{{"content":{logprobs}}},"finish_reason":{finish}}}]"#)
     };
     let usage = r#"{"prompt_tokens":10,"completion_tokens":20,"prompt_tokens_details":{"cached_tokens":4}}"#;
     let (middle, end) = (choices("null"), choices("\"stop\""));
@@ -95,23 +95,23 @@ async fn the_odds_of_each_token_pass_and_the_answer_is_metered() {
     ]);
     check_stream(CHAT, "gpt-x", stream, openai_used(20)).await;
 
-    let answer = format!(r#"{{"model":"gpt-x-1","choices":{end},"usage":{usage}}}"#);
-    let stand = GatewayFixture::with_script([FakeModelResponse::complete(200, answer.clone())]).await;
-    assert_eq!(stand.post(CHAT, r#"{"model":"gpt-x"}"#).await.text().await, answer);
-    assert_eq!(stand.account.notices(), [openai_used(20)]);
+    let response = format!(r#"{{"model":"gpt-x-1","choices":{end},"usage":{usage}}}"#);
+    let fixture = GatewayFixture::with_script([FakeModelResponse::complete(200, response.clone())]).await;
+    assert_eq!(fixture.post(CHAT, r#"{"model":"gpt-x"}"#).await.text().await, response);
+    assert_eq!(fixture.account.notices(), [openai_used(20)]);
 }
 
-/// It passes in pieces that nobody reads, so nobody knows that the answer was not over.
+/// The line passes in pieces that the meter cannot parse, so it may have ended the response.
 #[tokio::test]
-async fn a_last_line_that_is_too_long_to_be_read_breaks_nothing() {
+async fn overlong_last_line_passes() {
     let delta = "data: {\"type\":\"response.output_text.delta\",\"delta\":\"hello\"}\n\n".to_owned();
-    let long = format!("data: {{\"type\":\"response.completed\",\"response\":\"{}\"}}\n\n", "x".repeat(9 << 20));
-    let answer = FakeModelResponse::stream([delta, long]);
-    let text = answer.text();
-    let stand = GatewayFixture::with_script([answer]).await;
-    let passed = stand.post(RESPONSES, &streaming("gpt-x")).await.text().await;
+    let long_line = format!("data: {{\"type\":\"response.completed\",\"response\":\"{}\"}}\n\n", "x".repeat(9 << 20));
+    let response = FakeModelResponse::stream([delta, long_line]);
+    let text = response.text();
+    let fixture = GatewayFixture::with_script([response]).await;
+    let passed = fixture.post(RESPONSES, &streaming("gpt-x")).await.text().await;
     assert!(passed == text, "{} bytes passed of {}", passed.len(), text.len());
-    let notices = stand.account.notices();
+    let notices = fixture.account.notices();
     assert!(
         matches!(&notices[..], [GatewayNotice::Used(used)] if used.estimated && used.output_tokens == 2),
         "{notices:?}"
@@ -119,9 +119,10 @@ async fn a_last_line_that_is_too_long_to_be_read_breaks_nothing() {
 }
 
 #[tokio::test]
-async fn what_is_unknown_passes_and_the_key_is_set() {
-    let answer = FakeModelResponse::complete(200, r#"{"usage":null}"#).header("request-id", "r1").header("x-new", "2");
-    let stand = GatewayFixture::with_script([answer]).await;
+async fn unknown_fields_pass_and_the_key_is_set() {
+    let response =
+        FakeModelResponse::complete(200, r#"{"usage":null}"#).header("request-id", "r1").header("x-new", "2");
+    let fixture = GatewayFixture::with_script([response]).await;
     let body = r#"{ "model" : "claude-x", "from-tomorrow": [1.50, {"a" : null}] }"#;
     let request = Request::post("/anthropic/v1/messages?beta=true")
         .header("x-api-key", "placeholder")
@@ -130,71 +131,72 @@ async fn what_is_unknown_passes_and_the_key_is_set() {
         .header("content-type", "application/json")
         .body(Full::from(body))
         .expect("a request");
-    let reply = stand.send(request).await;
+    let reply = fixture.send(request).await;
     assert_eq!(reply.headers()["request-id"], "r1");
     assert_eq!(reply.headers()["x-new"], "2");
     assert_eq!(reply.text().await, r#"{"usage":null}"#);
 
-    let seen = &stand.fake.requests()[0];
-    assert_eq!((&seen.method, seen.path.as_str()), (&Method::POST, "/v1/messages?beta=true"));
-    assert_eq!(seen.body, body);
-    assert_eq!(seen.headers["anthropic-beta"], "tomorrow");
-    assert_eq!(seen.headers["anthropic-version"], "2023-06-01");
-    assert_eq!(seen.headers["content-type"], "application/json");
-    assert_eq!(seen.headers["x-api-key"], KEY);
-    assert!(!seen.headers.contains_key("authorization"));
+    let request = &fixture.fake.requests()[0];
+    assert_eq!((&request.method, request.path.as_str()), (&Method::POST, "/v1/messages?beta=true"));
+    assert_eq!(request.body, body);
+    assert_eq!(request.headers["anthropic-beta"], "tomorrow");
+    assert_eq!(request.headers["anthropic-version"], "2023-06-01");
+    assert_eq!(request.headers["content-type"], "application/json");
+    assert_eq!(request.headers["x-api-key"], KEY);
+    assert!(!request.headers.contains_key("authorization"));
 }
 
 #[tokio::test]
-async fn the_other_routes_pass_and_take_nothing() {
+async fn other_routes_pass_unmetered() {
     let script = [r#"{"input_tokens":7}"#, r#"{"data":[]}"#, r#"{"data":[]}"#]
         .map(|body| FakeModelResponse::complete(200, body));
-    let stand = GatewayFixture::with_script(script).await;
-    let counted = stand.post("/anthropic/v1/messages/count_tokens", r#"{"model":"claude-x"}"#).await;
+    let fixture = GatewayFixture::with_script(script).await;
+    let counted = fixture.post("/anthropic/v1/messages/count_tokens", r#"{"model":"claude-x"}"#).await;
     assert_eq!(counted.text().await, r#"{"input_tokens":7}"#);
     for path in ["/anthropic/v1/models?limit=5", "/openai/v1/models"] {
         let request = Request::get(path).body(Full::default()).expect("a request");
-        assert_eq!(stand.send(request).await.text().await, r#"{"data":[]}"#);
+        assert_eq!(fixture.send(request).await.text().await, r#"{"data":[]}"#);
     }
-    let seen = stand.fake.requests();
-    let paths: Vec<&str> = seen.iter().map(|seen| seen.path.as_str()).collect();
+    let requests = fixture.fake.requests();
+    let paths: Vec<&str> = requests.iter().map(|request| request.path.as_str()).collect();
     assert_eq!(paths, ["/v1/messages/count_tokens", "/v1/models?limit=5", "/v1/models"]);
-    assert_eq!(seen[2].headers["authorization"], format!("Bearer {KEY}"));
-    assert_eq!(stand.account.notices(), []);
+    assert_eq!(requests[2].headers["authorization"], format!("Bearer {KEY}"));
+    assert_eq!(fixture.account.notices(), []);
 }
 
 #[tokio::test]
-async fn a_client_that_does_not_read_keeps_nobody_waiting() {
+async fn slow_reader_does_not_block_the_provider() {
     let big = FakeModelResponse::stream(
         (0..64).map(|n| format!("data: {{\"n\":{n},\"x\":\"{}\"}}\n\n", "x".repeat(64 * 1024))),
     );
     let text = big.text() + "data: [DONE]\n\n";
-    let stand = GatewayFixture::with_script([FakeModelResponse::stream([text.clone()])]).await;
-    let reply = stand.post(CHAT, &streaming("gpt-x")).await;
-    // The provider is done, and has been metered, before the client reads its first byte.
-    stand.account.wait_for(1).await;
-    stand.fake.wait_for_streams(0).await;
+    let fixture = GatewayFixture::with_script([FakeModelResponse::stream([text.clone()])]).await;
+    let reply = fixture.post(CHAT, &streaming("gpt-x")).await;
+    // The provider has finished, and its usage is recorded, before the client reads the first byte.
+    fixture.account.wait_for(1).await;
+    fixture.fake.wait_for_streams(0).await;
     assert_eq!(reply.text().await, text);
 }
 
-/// Over one connection for all, a session that does not read would hold up the others, and a provider would bound how many there are.
+/// With one shared connection, a session that reads nothing would block the others. A provider
+/// would also limit the calls per connection.
 #[tokio::test]
-async fn each_call_has_a_connection_of_its_own() {
+async fn each_call_has_its_own_connection() {
     let provider = TcpListener::bind("127.0.0.1:0").await.expect("a port");
     let url = format!("https://{}", provider.local_addr().expect("an address"));
-    let stand = GatewayFixture::new(FakeProvider::start([]).await, options(&url));
+    let fixture = GatewayFixture::new(FakeProvider::start([]).await, options(&url));
     let hello = async {
-        let (mut client, _) = provider.accept().await.expect("it connects");
+        let (mut client, _) = provider.accept().await.expect("the gateway connects");
         let mut hello = [0; 2048];
-        let length = client.read(&mut hello).await.expect("it begins");
+        let length = client.read(&mut hello).await.expect("the handshake starts");
         hello[..length].to_vec()
     };
     let body = streaming("claude-x");
     let hello = tokio::select! {
         hello = hello => hello,
-        reply = stand.post(MESSAGES, &body) => panic!("{} without a provider", reply.status()),
+        reply = fixture.post(MESSAGES, &body) => panic!("{} without a provider", reply.status()),
     };
     let offers = |protocol: &[u8]| hello.windows(protocol.len()).any(|at| at == protocol);
-    assert_eq!(hello[0], 22, "a handshake of TLS");
-    assert!(!offers(b"\x02h2"), "HTTP/2 would be one connection for all");
+    assert_eq!(hello[0], 22, "a TLS handshake");
+    assert!(!offers(b"\x02h2"), "HTTP/2 would share one connection");
 }

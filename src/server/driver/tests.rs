@@ -1,4 +1,4 @@
-//! An engine that comes up beside the server: it answers one question, and fails over the next.
+//! Tests with an engine that starts beside the server: some of its queries fail at first.
 
 use std::sync::atomic::{AtomicBool, Ordering::SeqCst};
 
@@ -11,14 +11,14 @@ use tokio::{
 use super::*;
 use crate::store::{SessionRecord, contract::record, in_memory::MemoryStore};
 
-/// An engine that fails over the first question whose path has `part` in it, and over no other.
+/// Serves an engine. The first query whose path contains `part` fails, and all others succeed.
 async fn serve(listener: UnixListener, part: &'static str, failed: Arc<AtomicBool>) {
     while let Ok((client, _)) = listener.accept().await {
-        tokio::spawn(answer(client, part, failed.clone()));
+        tokio::spawn(respond(client, part, failed.clone()));
     }
 }
 
-async fn answer(client: UnixStream, part: &'static str, failed: Arc<AtomicBool>) {
+async fn respond(client: UnixStream, part: &'static str, failed: Arc<AtomicBool>) {
     let mut client = BufReader::new(client);
     loop {
         let mut head = String::new();
@@ -27,50 +27,55 @@ async fn answer(client: UnixStream, part: &'static str, failed: Arc<AtomicBool>)
                 return;
             }
         }
-        let is_it = head.split(' ').nth(1).is_some_and(|path| path.contains(part));
-        let status = if is_it && !failed.swap(true, SeqCst) { "503 Service Unavailable" } else { "200 OK" };
+        let matches = head.split(' ').nth(1).is_some_and(|path| path.contains(part));
+        let status = if matches && !failed.swap(true, SeqCst) { "503 Service Unavailable" } else { "200 OK" };
         let body = r#"{"ApiVersion":"1.44","DockerRootDir":"/var/lib/docker"}"#;
         let length = body.len();
-        let answer =
+        let response =
             format!("HTTP/1.1 {status}\r\ncontent-type: application/json\r\ncontent-length: {length}\r\n\r\n{body}");
-        if client.write_all(answer.as_bytes()).await.is_err() {
+        if client.write_all(response.as_bytes()).await.is_err() {
             return;
         }
     }
 }
 
-/// What `auto` makes of an engine that fails over one question, where a session lives in it or none does.
-async fn found(part: &'static str, lives_there: bool) -> Result<(), SandboxError> {
-    let dir = tempfile::tempdir().expect("a directory");
+/// Returns the result of `auto` with an engine that fails one query, with or without a live session
+/// in that engine.
+async fn connect_failing_at(part: &'static str, has_session: bool) -> Result<(), SandboxError> {
+    let dir = tempfile::tempdir().expect("a temporary directory");
     let (socket, notes) = (dir.path().join("engine.sock"), dir.path().join("drivers"));
     let failed = Arc::new(AtomicBool::new(false));
-    let engine = tokio::spawn(serve(UnixListener::bind(&socket).expect("it binds"), part, failed.clone()));
+    let engine = tokio::spawn(serve(UnixListener::bind(&socket).expect("the socket is bound"), part, failed.clone()));
     let mut config = Config::with_data_dir(dir.path());
     config.sandbox.docker_host = format!("unix://{}", socket.display());
     let store = MemoryStore::new();
-    if lives_there {
-        let session =
-            store.create(SessionRecord { state: AgentState::Idle, ..record("") }).await.expect("it is made").record.id;
-        let place = notes.join("docker-var-lib-docker");
-        std::fs::create_dir_all(&place).expect("it is made");
-        std::fs::write(place.join(session.to_string()), "").expect("it is noted");
+    if has_session {
+        let session = store
+            .create(SessionRecord { state: AgentState::Idle, ..record("") })
+            .await
+            .expect("the session is created")
+            .record
+            .id;
+        let location = notes.join("docker-var-lib-docker");
+        std::fs::create_dir_all(&location).expect("the directory is created");
+        std::fs::write(location.join(session.to_string()), "").expect("the file is written");
     }
-    let found = docker_awaited_for_sessions(&config, "node", &store, &SandboxLocations::below(notes)).await;
+    let outcome = docker_awaited_for_sessions(&config, "node", &store, &SandboxLocations::below(notes)).await;
     engine.abort();
-    assert!(failed.load(SeqCst), "nobody asked for `{part}`");
-    found.map(drop)
+    assert!(failed.load(SeqCst), "no query contained `{part}`");
+    outcome.map(drop)
 }
 
 #[tokio::test]
-async fn an_engine_in_which_sessions_live_is_waited_for_whichever_answer_it_fails_over() {
-    let questions = ["/version", "/info", "/_ping", "/images/"];
-    for (question, found) in questions.iter().zip(join_all(questions.map(|part| found(part, true))).await) {
-        found.unwrap_or_else(|e| panic!("{question}: {e}"));
+async fn engine_with_live_sessions_is_retried_after_any_failed_query() {
+    let queries = ["/version", "/info", "/_ping", "/images/"];
+    for (query, outcome) in queries.iter().zip(join_all(queries.map(|part| connect_failing_at(part, true))).await) {
+        outcome.unwrap_or_else(|e| panic!("{query}: {e}"));
     }
 }
 
 #[tokio::test]
-async fn an_engine_in_which_none_lives_is_not_waited_for() {
-    let found = found("/images/", false).await;
-    assert!(matches!(found, Err(SandboxError::Failed { .. })), "{found:?}");
+async fn engine_without_sessions_is_not_retried() {
+    let outcome = connect_failing_at("/images/", false).await;
+    assert!(matches!(outcome, Err(SandboxError::Failed { .. })), "{outcome:?}");
 }
