@@ -1,6 +1,7 @@
-//! Which actors live right now: what `GET /api/admin/actors` lists.
+//! Registry of live actors. `GET /api/admin/actors` lists them.
 //!
-//! An actor registers when it starts and keeps the [`Entry`]; dropping it strikes the actor off, whatever it died of.
+//! An actor registers when it starts and keeps its [`ActorEntry`]. Dropping the entry removes the
+//! actor, whatever ended it.
 
 use std::{
     collections::HashMap,
@@ -12,7 +13,7 @@ use std::{
 
 use serde::Serialize;
 
-/// What kind of actor it is.
+/// Type of an actor.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, Serialize)]
 #[serde(rename_all = "snake_case")]
 pub enum ActorKind {
@@ -26,7 +27,7 @@ pub enum ActorKind {
     Sweeper,
 }
 
-/// The register of live actors of this process. Cheap to clone.
+/// Registry of the live actors of this process. Clones share one table.
 #[derive(Clone, Default)]
 pub struct ActorRegistry {
     table: Arc<ActorTable>,
@@ -49,34 +50,36 @@ struct RegisteredActor {
     queued: AtomicU64,
 }
 
-/// An actor's own entry. Not to be shared: the actor is struck off when it is dropped.
+/// Entry of one actor. Not to be shared: dropping the entry removes the actor.
 pub struct ActorEntry {
     actor: Arc<RegisteredActor>,
     table: Arc<ActorTable>,
 }
 
-/// One row of the admin endpoint.
+/// Row of `GET /api/admin/actors`.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, utoipa::ToSchema)]
 #[schema(as = Row)]
 pub struct ActorStatus {
     #[schema(value_type = String, example = "session")]
     pub kind: ActorKind,
-    /// Unique in this process, never used again. The older of two has the smaller number.
+    /// Id, unique in this process and never reused. Ascending with the time of registration.
     #[schema(example = "7")]
     pub id: String,
     pub session: Option<String>,
     pub state: String,
-    /// RFC 3339, UTC, milliseconds.
+    /// Time of registration: RFC 3339, UTC, milliseconds.
     pub since: String,
+    /// Time of the last handled message, in the same format.
     pub last_active: String,
     /// Messages handled so far.
     pub handled: u64,
-    /// What waits: for a session events on their way to disk, for a socket bytes that the client has not confirmed, for a
-    /// link frames for the agent.
+    /// Queue length. For a session: transitions in flight to disk. For a socket: bytes that the
+    /// client has not confirmed. For a link: frames for the agent.
     pub queued: u64,
 }
 
 impl ActorRegistry {
+    /// Adds an actor. `session` is the session that the actor belongs to.
     pub fn register(&self, kind: ActorKind, session: Option<String>) -> ActorEntry {
         let id = self.table.next.fetch_add(1, Relaxed) + 1;
         let now = now_ms();
@@ -94,19 +97,19 @@ impl ActorRegistry {
         ActorEntry { actor, table: self.table.clone() }
     }
 
-    /// Every live actor, oldest first.
+    /// Returns a row for every live actor, oldest first.
     pub fn rows(&self) -> Vec<ActorStatus> {
         let mut actors: Vec<Arc<RegisteredActor>> = self.actors().values().cloned().collect();
         actors.sort_by_key(|actor| actor.id);
         actors.iter().map(|actor| actor.row()).collect()
     }
 
-    /// How many actors of `kind` live, of `session` or of all.
+    /// Counts the live actors of `kind`, of one session or of all.
     pub fn count(&self, kind: ActorKind, session: Option<&str>) -> usize {
-        let of = |actor: &&Arc<RegisteredActor>| {
+        let matches_filter = |actor: &&Arc<RegisteredActor>| {
             actor.kind == kind && (session.is_none() || actor.session.as_deref() == session)
         };
-        self.actors().values().filter(of).count()
+        self.actors().values().filter(matches_filter).count()
     }
 
     fn actors(&self) -> std::sync::MutexGuard<'_, HashMap<u64, Arc<RegisteredActor>>> {
@@ -116,26 +119,29 @@ impl ActorRegistry {
 
 impl ActorTable {
     fn actors(&self) -> std::sync::MutexGuard<'_, HashMap<u64, Arc<RegisteredActor>>> {
-        // Nothing panics while it holds the lock, and a map of counters has no half-done state anyway.
+        // Invariant: no holder panics. Even then, a map of counters has no half-written state.
         self.actors.lock().unwrap_or_else(PoisonError::into_inner)
     }
 }
 
 impl ActorEntry {
+    /// Returns the actor's id.
     pub fn id(&self) -> u64 {
         self.actor.id
     }
 
-    /// A message was handled.
+    /// Counts a handled message and updates the time of the last activity.
     pub fn record_handled(&self) {
         self.actor.handled.fetch_add(1, Relaxed);
         self.actor.last_active_ms.store(now_ms(), Relaxed);
     }
 
+    /// Sets the state that the row shows.
     pub fn set_state(&self, state: impl Into<String>) {
         *self.actor.state.lock().unwrap_or_else(PoisonError::into_inner) = state.into();
     }
 
+    /// Sets the queue length that the row shows.
     pub fn set_queued(&self, n: u64) {
         self.actor.queued.store(n, Relaxed);
     }
@@ -171,16 +177,16 @@ mod tests {
     use super::*;
 
     #[test]
-    fn an_actor_is_listed_while_its_entry_lives() {
-        let census = ActorRegistry::default();
-        let entry = census.register(ActorKind::Session, Some("s".into()));
+    fn actor_is_listed_while_its_entry_exists() {
+        let registry = ActorRegistry::default();
+        let entry = registry.register(ActorKind::Session, Some("s".into()));
         entry.record_handled();
         entry.set_state("idle");
-        let rows = census.rows();
+        let rows = registry.rows();
         assert_eq!((rows[0].handled, rows[0].state.as_str()), (1, "idle"));
-        assert_eq!(census.count(ActorKind::Session, Some("s")), 1);
-        assert_eq!(census.count(ActorKind::Session, Some("other")), 0);
+        assert_eq!(registry.count(ActorKind::Session, Some("s")), 1);
+        assert_eq!(registry.count(ActorKind::Session, Some("other")), 0);
         drop(entry);
-        assert!(census.rows().is_empty());
+        assert!(registry.rows().is_empty());
     }
 }

@@ -1,9 +1,12 @@
-//! Where the server's memory comes from.
+//! Memory allocator of the server: mimalloc for small blocks, the C library for large ones.
 //!
-//! Frames are made on one thread and dropped on another all the time, where the C library's allocator takes locks: with mimalloc
-//! a flooding agent's events go through a third faster, and each connection takes less. It gets no huge pages, of which a server
-//! that waits for people would use a corner each. Large buffers stay with the C library, which takes them from the system one by
-//! one: they are zero without being touched (sled asks for 20 MiB of such, and uses little of it) and go back when dropped.
+//! - Frames are allocated on one thread and dropped on another all the time. The C library's
+//!   allocator takes locks for this. With mimalloc a flooding agent's events pass a third faster,
+//!   and each connection takes less memory.
+//! - mimalloc gets no huge pages. An idle server would use a small part of each.
+//! - The C library takes large buffers from the system one by one. They are zero without being
+//!   touched, and return to the system when dropped. sled allocates 20 MiB of such buffers and uses
+//!   little of it.
 
 use std::{
     alloc::{GlobalAlloc, Layout, System},
@@ -13,21 +16,24 @@ use std::{
 use libmimalloc_sys::{mi_option_set, mi_option_t};
 use mimalloc::MiMalloc;
 
-/// From this size on a buffer is large, in bytes. What is used of it takes memory, not what it has room for.
+/// Smallest large buffer, in bytes. A large buffer takes memory for its used part only.
 pub const LARGE_BUFFER: usize = 256 << 10;
 
-/// Small from mimalloc, large from the system.
+/// Global allocator: small blocks from mimalloc, large ones from the system.
 pub struct SplitAllocator;
 
-/// mimalloc's option for how long a page stays in which nothing stands any more, in milliseconds. Its binding has no name for it.
+/// mimalloc's option for the delay before an empty page returns to the system, in milliseconds.
+/// `libmimalloc_sys` has no name for this option.
 const PURGE_DELAY: mi_option_t = 15;
 
-/// Has what is not used go back to the system. To be called before there is a second thread.
+/// Configures both allocators to return unused memory to the system at once.
 ///
-/// Left alone, glibc keeps ever larger buffers. mimalloc waits for 10 ms, and then looks again when the thread that had the memory
-/// asks for more; one that has nothing more to do keeps it for good. After a flood and a long replay that was 20 MiB.
+/// Must be called before a second thread exists. By default glibc keeps ever larger buffers, and
+/// mimalloc keeps an empty page for 10 ms. mimalloc checks again only when the owning thread
+/// allocates, so an idle thread keeps its pages for good. After a flood and a long replay that was
+/// 20 MiB.
 pub fn configure_purge() {
-    // SAFETY: no other thread is there yet; the calls set a number of the allocators'.
+    // SAFETY: no other thread exists yet; both calls set a number of an allocator.
     unsafe {
         #[cfg(all(target_os = "linux", target_env = "gnu"))]
         libc::mallopt(libc::M_MMAP_THRESHOLD, LARGE_BUFFER as libc::c_int);
@@ -35,30 +41,31 @@ pub fn configure_purge() {
     }
 }
 
-// SAFETY: which of the two a block is from follows from the size in its layout alone, which callers must give back as it was;
-// each of them keeps the contract.
+// SAFETY: the size in a block's layout alone decides which allocator owns the block. Callers must
+// pass the same layout back. Both allocators keep the contract.
 unsafe impl GlobalAlloc for SplitAllocator {
     unsafe fn alloc(&self, layout: Layout) -> *mut u8 {
-        // SAFETY: as the caller promises.
+        // SAFETY: the caller keeps the contract of `alloc`.
         unsafe { if layout.size() < LARGE_BUFFER { MiMalloc.alloc(layout) } else { System.alloc(layout) } }
     }
 
     unsafe fn alloc_zeroed(&self, layout: Layout) -> *mut u8 {
-        // SAFETY: as the caller promises.
+        // SAFETY: the caller keeps the contract of `alloc_zeroed`.
         unsafe {
             if layout.size() < LARGE_BUFFER { MiMalloc.alloc_zeroed(layout) } else { System.alloc_zeroed(layout) }
         }
     }
 
     unsafe fn dealloc(&self, block: *mut u8, layout: Layout) {
-        // SAFETY: as the caller promises; the size says where the block came from.
+        // SAFETY: the caller keeps the contract of `dealloc`; the size names the block's allocator.
         unsafe {
             if layout.size() < LARGE_BUFFER { MiMalloc.dealloc(block, layout) } else { System.dealloc(block, layout) }
         }
     }
 
     unsafe fn realloc(&self, block: *mut u8, layout: Layout, size: usize) -> *mut u8 {
-        // SAFETY: as the caller promises. A block that changes sides is copied before it is freed, as far as both reach.
+        // SAFETY: the caller keeps the contract of `realloc`. A block that changes its allocator is
+        // copied before it is freed, up to the smaller of both sizes.
         unsafe {
             match (layout.size() < LARGE_BUFFER, size < LARGE_BUFFER) {
                 (true, true) => MiMalloc.realloc(block, layout, size),
@@ -81,27 +88,27 @@ mod tests {
     use super::*;
 
     #[test]
-    fn the_option_is_the_one_that_is_meant() {
-        let told = std::process::Command::new(std::env::current_exe().expect("it runs"))
+    fn option_number_is_the_purge_delay() {
+        let output = std::process::Command::new(std::env::current_exe().expect("the test binary has a path"))
             .env("MIMALLOC_PURGE_DELAY", "1234")
-            .args(["--exact", "allocator::tests::says_the_delay", "--ignored", "--nocapture"])
+            .args(["--exact", "allocator::tests::prints_the_purge_delay", "--ignored", "--nocapture"])
             .output()
-            .expect("it starts");
-        assert!(String::from_utf8_lossy(&told.stdout).contains("the delay is 1234"), "{told:?}");
+            .expect("the test binary starts");
+        assert!(String::from_utf8_lossy(&output.stdout).contains("the delay is 1234"), "{output:?}");
     }
 
     #[test]
-    #[ignore = "another test runs it in a process of its own"]
-    fn says_the_delay() {
-        // SAFETY: it reads a number.
+    #[ignore = "`option_number_is_the_purge_delay` runs it in its own process"]
+    fn prints_the_purge_delay() {
+        // SAFETY: the call reads a number.
         println!("the delay is {}", unsafe { libmimalloc_sys::mi_option_get(PURGE_DELAY) });
     }
 
     #[test]
-    fn a_block_keeps_what_is_in_it_when_it_changes_sides() {
+    fn block_keeps_its_content_when_it_changes_allocator() {
         let mut size = 1000;
-        let layout = |size| Layout::from_size_align(size, 64).expect("a layout");
-        // SAFETY: each block is used within its size and given back with its own layout.
+        let layout = |size| Layout::from_size_align(size, 64).expect("64 is a valid alignment");
+        // SAFETY: each block is used within its size and freed with its own layout.
         unsafe {
             let mut block = SplitAllocator.alloc_zeroed(layout(size));
             *block = 7;

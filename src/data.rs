@@ -1,11 +1,12 @@
-//! The data directory: where everything of this node lies, who may read it, and who may use it at a time.
+//! Data directory of a node: the layout of all files, their access rights, and the lock against a
+//! second server.
 //!
 //! ```text
-//! <data>/            0700, so nobody else gets further; what is mounted into a sandbox is mounted from below here
+//! <data>/            0700: other users get no further. Sandbox mounts come from below here.
 //!   lock  node  token  greenroom.toml
-//!   journal/  sandboxes/  drivers/        for this server's eyes
-//!   run/  workspaces/  homes/             one directory a session, mounted into its sandbox
-//!   bin/                                  the agent's binaries, mounted read-only into every sandbox
+//!   journal/  sandboxes/  drivers/        for this server only
+//!   run/  workspaces/  homes/             one directory per session, mounted into its sandbox
+//!   bin/                                  the agent's binaries, mounted read-only into sandboxes
 //! ```
 
 use std::{
@@ -31,27 +32,27 @@ pub use self::node_claim::NodeClaim;
 mod token;
 pub use token::{AccessGrant, BearerToken, CurrentToken};
 
-/// What keeps a directory from being a data directory. The text names the way out.
+/// Reason why a directory cannot serve as the data directory. The text names the way out.
 #[derive(Debug, thiserror::Error)]
 pub enum DataError {
     #[error(
-        "the data directory `{path}` is in use by another server; stop that one, or choose another with `--data DIR`"
+        "the data directory `{path}` is in use by another server; stop that server, or choose another with `--data DIR`"
     )]
     InUse { path: PathBuf },
     #[error("the data directory `{path}` belongs to user {owner}; choose one of your own with `--data DIR`")]
     NotOurs { path: PathBuf, owner: u32 },
     #[error(
-        "`{path}` is open to other users and holds other things; choose an empty directory with `--data DIR`, or, if it is yours \
-         alone, `chmod 700 {path}`"
+        "`{path}` is open to other users and holds other files; choose an empty directory with `--data DIR`, or, if it is \
+         yours alone, `chmod 700 {path}`"
     )]
     Foreign { path: PathBuf },
     #[error(
-        "the data directory `{path}` is a copy of one that another server on this machine uses, and the sandboxes of its sessions \
-         are that server's; stop that one first, or bring the sessions of the copy into a new data directory with \
+        "the data directory `{path}` is a copy of one that another server on this machine uses, and its sandboxes belong \
+         to that server; stop that server first, or bring the sessions of the copy into a new data directory with \
          `greenroom export` and `greenroom import`"
     )]
     Copy { path: PathBuf },
-    #[error("`{path}` {what}; remove it, and it is made anew")]
+    #[error("`{path}` {what}; remove it to have a new one generated")]
     Suspicious { path: PathBuf, what: &'static str },
     #[error("`{path}` in the data directory: {source}")]
     Io {
@@ -62,23 +63,24 @@ pub enum DataError {
 }
 
 impl DataError {
-    /// Whether the disk takes no writes any more.
+    /// Returns true if the disk has become read-only.
     pub fn is_read_only(&self) -> bool {
         matches!(self, DataError::Io { source, .. } if source.kind() == io::ErrorKind::ReadOnlyFilesystem)
     }
 }
 
-/// An open data directory. While it lives, no other server can open it (unless it is only [visited](DataDir::visit)).
+/// Open data directory. No other server can open the directory meanwhile.
+/// [`DataDir::open_unlocked`] ignores the lock.
 #[derive(Debug)]
 pub struct DataDir {
     path: PathBuf,
     dir: OwnedFd,
-    /// Locked; unlocked by the kernel when the process ends, however it ends.
+    /// Locked file. The kernel releases the lock when the process ends, in whatever way.
     lock: Option<File>,
 }
 
-/// What is made below it, and who else may pass: a sandbox's user walks through none of this from outside, as the data
-/// directory itself is closed; the modes are for what a mount shows inside.
+/// Subdirectories with their modes. From outside, the data directory's own mode keeps sandbox users
+/// out. The modes here apply to mounts inside a sandbox.
 const SUBDIRECTORIES: [(&str, u32); 7] = [
     ("journal", 0o700),
     ("sandboxes", 0o700),
@@ -89,7 +91,7 @@ const SUBDIRECTORIES: [(&str, u32); 7] = [
     ("bin", 0o755),
 ];
 
-/// What becomes of writing a file whose name is taken.
+/// Behavior of a write if the file exists.
 #[derive(Debug, Clone, Copy)]
 enum ExistingFile {
     Replace,
@@ -97,7 +99,11 @@ enum ExistingFile {
 }
 
 impl DataDir {
-    /// Opens the directory, and makes what is missing of it.
+    /// Opens and locks the directory. Creates missing parts.
+    ///
+    /// # Errors
+    /// [`DataError`]: the directory is in use, belongs to another user, holds other things, or
+    /// cannot be created.
     pub fn open(path: &Path) -> Result<DataDir, DataError> {
         std::fs::create_dir_all(path).map_err(|source| DataError::Io { path: path.to_owned(), source })?;
         let mut data = DataDir::open_unlocked(path)?;
@@ -108,21 +114,27 @@ impl DataDir {
         Ok(data)
     }
 
-    /// Opens a directory on a disk that takes no writes any more, and leaves all that is in it as it is.
+    /// Opens and locks a directory on a read-only disk. Changes nothing.
+    ///
+    /// # Errors
+    /// [`DataError`], as for [`DataDir::open`].
     pub fn open_to_read(path: &Path) -> Result<DataDir, DataError> {
         let mut data = DataDir::open_unlocked(path)?;
         data.lock = Some(lock(&data.path, &data.dir, OFlags::RDONLY)?);
         Ok(data)
     }
 
-    /// Opens a directory that is there, beside the server that may be using it: for its token.
+    /// Opens an existing directory without the lock, beside a running server, to access its token.
+    ///
+    /// # Errors
+    /// [`DataError`], as for [`DataDir::open`], but never `InUse`.
     pub fn open_unlocked(path: &Path) -> Result<DataDir, DataError> {
         let data = DataDir::open_unchecked(path)?;
         close_to_others(&data.path, &data.dir)?;
         Ok(data)
     }
 
-    /// Whosever it is, and as open as it is.
+    /// Opens the directory without checking its owner or its mode.
     fn open_unchecked(path: &Path) -> Result<DataDir, DataError> {
         let at = |source: io::Error| DataError::Io { path: path.to_owned(), source };
         let path = path.canonicalize().map_err(at)?;
@@ -139,7 +151,7 @@ impl DataDir {
         self.path.join("journal")
     }
 
-    /// One run directory a session.
+    /// Run directories, one per session.
     pub fn runs(&self) -> PathBuf {
         self.path.join("run")
     }
@@ -152,22 +164,26 @@ impl DataDir {
         self.path.join("homes")
     }
 
-    /// What the process driver must remember of its sandboxes.
+    /// State that the process driver keeps of its sandboxes.
     pub fn sandboxes(&self) -> PathBuf {
         self.path.join("sandboxes")
     }
 
-    /// Where the sandbox of each session was last.
+    /// Records of the last sandbox driver of each session.
     pub fn drivers(&self) -> PathBuf {
         self.path.join("drivers")
     }
 
-    /// What is run from here: the agents, and the keeper of the process driver.
+    /// Programs that run from here: the agents, and the jailer of the process driver.
     pub fn programs(&self) -> PathBuf {
         self.path.join("bin")
     }
 
-    /// The bearer token: `given` if it is set, else the one in the directory, made on first start.
+    /// Returns the bearer token: `given` if set, else the token file's. The first start generates
+    /// the file.
+    ///
+    /// # Errors
+    /// [`DataError`] if the file cannot be read or written, or could be read by other users.
     pub fn token(&self, given: &SecretString) -> Result<BearerToken, DataError> {
         if let Some(text) = given.expose() {
             return Ok(BearerToken::new(text));
@@ -175,7 +191,10 @@ impl DataDir {
         self.read_or_create("token", token::random_token).map(BearerToken::new)
     }
 
-    /// Puts a new token in the place of the one in the directory. A server that runs takes it up within a second.
+    /// Replaces the token in the directory. A running server uses the new token within a second.
+    ///
+    /// # Errors
+    /// [`DataError::Io`] if the file cannot be written.
     pub fn renew_token(&self) -> Result<BearerToken, DataError> {
         let at = |source: io::Error| DataError::Io { path: self.path.join("token"), source };
         let text = token::random_token().map_err(at)?;
@@ -183,20 +202,27 @@ impl DataDir {
         Ok(BearerToken::new(text))
     }
 
-    /// Names this node: made on first start, and the same ever after.
+    /// Returns the node's id. Generated at the first start, stable from then on.
+    ///
+    /// # Errors
+    /// [`DataError`] if the file cannot be read or written.
     pub fn node(&self) -> Result<String, DataError> {
         self.read_or_create("node", || Ok(ulid::Ulid::generate().to_string()))
     }
 
-    /// Puts the agent's binary where sandboxes can be given it, and returns its path. Other versions stay: a sandbox that
-    /// was started with one is started with it again.
+    /// Installs the agent's binary for sandboxes and returns its path. Other versions are kept: a
+    /// sandbox restarts with the version that it was first started with.
+    ///
+    /// # Errors
+    /// [`DataError::Io`] if the binary cannot be written.
     pub fn install_agent(&self, bytes: &[u8]) -> Result<PathBuf, DataError> {
         let digest = Sha256::digest(bytes);
         let hash: String = digest.iter().take(8).map(|byte| format!("{byte:02x}")).collect();
         let path = self.programs().join(format!("greenroom-agent-{hash}"));
         let at = |source: io::Error| DataError::Io { path: path.clone(), source };
-        // A name is taken only by a whole file, so a file of that name and length is the one.
-        if path.symlink_metadata().is_ok_and(|it| it.is_file() && it.len() == bytes.len() as u64) {
+        // Files get their final name only when complete. So a file with this name and length is the
+        // right one.
+        if path.symlink_metadata().is_ok_and(|meta| meta.is_file() && meta.len() == bytes.len() as u64) {
             return Ok(path);
         }
         let unfinished = path.with_extension(format!("{}.new", std::process::id()));
@@ -204,7 +230,8 @@ impl DataDir {
         Ok(path)
     }
 
-    /// Makes a directory below this one. It was made by us or is not there: nobody else can write here.
+    /// Creates a subdirectory with this mode. An existing entry is trusted, because no other user
+    /// can write here.
     fn make_subdirectory(&self, name: &str, mode: u32) -> Result<(), DataError> {
         let at = |source: io::Error| DataError::Io { path: self.path.join(name), source };
         match rustix::fs::mkdirat(&self.dir, name, Mode::from_raw_mode(mode)) {
@@ -216,7 +243,8 @@ impl DataDir {
         rustix::fs::fchmod(&dir, Mode::from_raw_mode(mode)).map_err(|e| at(e.into()))
     }
 
-    /// The text of a small private file, made on first use. A link in its place is not followed.
+    /// Returns the text of a small private file. Creates the file on first use. Symbolic links are
+    /// not followed.
     fn read_or_create(&self, name: &str, make: impl FnOnce() -> io::Result<String>) -> Result<String, DataError> {
         let at = |source: io::Error| DataError::Io { path: self.path.join(name), source };
         if let Some(text) = self.read_private(name)? {
@@ -227,15 +255,15 @@ impl DataDir {
         Ok(text)
     }
 
-    /// Writes a small private file: whole, or not at all.
-    fn write_private(&self, name: &str, text: &str, taken: ExistingFile) -> io::Result<()> {
+    /// Writes a small private file atomically.
+    fn write_private(&self, name: &str, text: &str, existing: ExistingFile) -> io::Result<()> {
         let unfinished = format!("{name}.new");
         match rustix::fs::unlinkat(&self.dir, &unfinished, AtFlags::empty()) {
             Ok(()) | Err(Errno::NOENT) => {}
             Err(e) => return Err(e.into()),
         }
         self.create_private(&unfinished, text)?;
-        match taken {
+        match existing {
             ExistingFile::Replace => rustix::fs::renameat(&self.dir, &unfinished, &self.dir, name)?,
             ExistingFile::Fail => rename_if_free(&self.dir, &unfinished, name)?,
         }
@@ -257,15 +285,15 @@ impl DataDir {
         let file = match rustix::fs::openat(&self.dir, name, flags, Mode::empty()) {
             Ok(file) => File::from(file),
             Err(Errno::NOENT) => return Ok(None),
-            Err(Errno::LOOP) => return suspicious("is a link"),
+            Err(Errno::LOOP) => return suspicious("is a symbolic link"),
             Err(e) => return Err(at(e.into())),
         };
         let meta = file.metadata().map_err(at)?;
         if !meta.is_file() || meta.uid() != rustix::process::geteuid().as_raw() {
-            return suspicious("is no file of ours");
+            return suspicious("is not a regular file of this user");
         }
         if meta.mode() & 0o077 != 0 {
-            return suspicious("could be read by other users, so it is no secret any more");
+            return suspicious("could be read by other users, so its text is no longer secret");
         }
         let mut text = String::new();
         file.take(4096).read_to_string(&mut text).map_err(at)?;
@@ -277,7 +305,8 @@ impl DataDir {
 }
 
 impl Drop for DataDir {
-    /// Closing the file is not enough: a child that was just forked holds it too, until it becomes another program.
+    /// Unlocks explicitly. A child process that was just forked holds the file too, until it
+    /// executes another program.
     fn drop(&mut self) {
         if let Some(lock) = &self.lock {
             let _ = rustix::fs::flock(lock, FlockOperation::Unlock);
@@ -285,7 +314,7 @@ impl Drop for DataDir {
     }
 }
 
-/// Refuses what is not ours, and closes what is ours and open.
+/// Rejects a directory of another user. Removes the access of others to an own directory.
 fn close_to_others(path: &Path, dir: &OwnedFd) -> Result<(), DataError> {
     let at = |e: Errno| DataError::Io { path: path.to_owned(), source: e.into() };
     let stat = rustix::fs::fstat(dir).map_err(at)?;
@@ -295,12 +324,13 @@ fn close_to_others(path: &Path, dir: &OwnedFd) -> Result<(), DataError> {
     if stat.st_mode & 0o077 == 0 {
         return Ok(());
     }
-    // Somebody may have said `--data /tmp`: closing that would break the machine for everybody else.
+    // With `--data /tmp`, changing the mode would break the machine for all other users.
     let io = |source| DataError::Io { path: path.to_owned(), source };
     if !path.join("node").exists() {
         for entry in path.read_dir().map_err(io)? {
             let name = entry.map_err(io)?.file_name();
-            // As good as empty: settings that were written before the first start, and what a new file system has at its root.
+            // Both count as empty: a config file written before the first start, and the root of a
+            // new file system.
             if name != "greenroom.toml" && name != "lost+found" {
                 return Err(DataError::Foreign { path: path.to_owned() });
             }
@@ -309,9 +339,9 @@ fn close_to_others(path: &Path, dir: &OwnedFd) -> Result<(), DataError> {
     rustix::fs::fchmod(dir, Mode::RWXU).map_err(at)
 }
 
-fn lock(path: &Path, dir: &OwnedFd, how: OFlags) -> Result<File, DataError> {
+fn lock(path: &Path, dir: &OwnedFd, access: OFlags) -> Result<File, DataError> {
     let at = |e: Errno| DataError::Io { path: path.join("lock"), source: e.into() };
-    let flags = how | OFlags::NOFOLLOW | OFlags::CLOEXEC;
+    let flags = access | OFlags::NOFOLLOW | OFlags::CLOEXEC;
     let file = rustix::fs::openat(dir, "lock", flags, Mode::RUSR | Mode::WUSR).map_err(at)?;
     match rustix::fs::flock(&file, FlockOperation::NonBlockingLockExclusive) {
         Ok(()) => Ok(File::from(file)),
@@ -323,11 +353,11 @@ fn lock(path: &Path, dir: &OwnedFd, how: OFlags) -> Result<File, DataError> {
 fn rename_if_free(dir: &OwnedFd, from: &str, to: &str) -> rustix::io::Result<()> {
     match rustix::fs::renameat_with(dir, from, dir, to, RenameFlags::NOREPLACE) {
         Err(Errno::INVAL | Errno::NOSYS | Errno::OPNOTSUPP) => link_if_free(dir, from, to),
-        moved => moved,
+        renamed => renamed,
     }
 }
 
-/// The same where the file system cannot move without replacing (NFS, 9p, sshfs).
+/// Same as `rename_if_free`, for file systems without `RENAME_NOREPLACE` (NFS, 9p, sshfs).
 fn link_if_free(dir: &OwnedFd, from: &str, to: &str) -> rustix::io::Result<()> {
     rustix::fs::linkat(dir, from, dir, to, AtFlags::empty())?;
     rustix::fs::unlinkat(dir, from, AtFlags::empty())

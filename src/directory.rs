@@ -1,4 +1,4 @@
-//! The Directory actor: session id → address. The only place where a session is started.
+//! Directory actor: maps session ids to addresses. The only place where session actors start.
 
 mod create;
 mod idempotency_keys;
@@ -43,19 +43,19 @@ use crate::{
     store::{SessionId, SessionSnapshot, Store, StoreError},
 };
 
-/// What the Directory works with.
+/// Dependencies of the Directory.
 pub struct DirectoryParts {
     pub store: Arc<dyn Store>,
     pub actor_registry: ActorRegistry,
     pub gateway: Gateway,
     pub sandbox: Arc<dyn SandboxDriver>,
     pub start_limiter: Arc<StartLimiter>,
-    /// Where the sandboxes' run directories, workspaces and homes lie.
+    /// Roots of the sandboxes' run directories, workspaces and homes.
     pub runs: PathBuf,
     pub workspaces: PathBuf,
     pub homes: PathBuf,
     pub threads: SessionThreads,
-    /// What sessions are made of, once the Directory has an address for them to report to.
+    /// Builds the sessions' dependencies, given the address that stopped sessions report to.
     pub sessions: Box<dyn FnOnce(Recipient<SessionStopped>) -> session::SessionDeps + Send>,
 }
 
@@ -66,26 +66,27 @@ pub struct Directory {
     gateway: Gateway,
     sandbox: Arc<dyn SandboxDriver>,
     start_limiter: Arc<StartLimiter>,
-    /// Sessions that are being made; their sandboxes do not wait yet.
+    /// Sessions that are being created and whose sandboxes are not yet in the start queue.
     creating: usize,
     session_dirs: [PathBuf; 3],
     threads: SessionThreads,
     sessions: Arc<session::SessionDeps>,
     slots: HashMap<SessionId, SessionSlot>,
     keys: IdempotencyKeys,
-    /// Sessions that fell and are not back yet, or not for long.
+    /// Sessions whose actor stopped unexpectedly and has not run for [`restart::STABLE_AFTER`]
+    /// since.
     restarts: HashMap<SessionId, RestartBackoff>,
-    /// Sessions that nobody can go on with, and why. They are not tried again: this server will not come to read them.
+    /// Sessions that this server cannot read, with the error. A retry would fail again.
     unreadable: HashMap<SessionId, RequestError>,
-    /// How many purges of each are under way.
+    /// Running purges per session.
     purging: HashMap<SessionId, usize>,
-    /// The server is going.
+    /// Set at shutdown.
     closing: bool,
 }
 
-/// What is known of a session's actor.
+/// Actor of a session.
 enum SessionSlot {
-    /// On its way; these wait for it.
+    /// The actor is starting. The senders receive the result.
     Opening(Vec<oneshot::Sender<OpenResult>>),
     Live(Addr<Session>),
 }
@@ -93,16 +94,16 @@ enum SessionSlot {
 type OpenResult = Result<Addr<Session>, RequestError>;
 
 impl Directory {
-    /// Starts the Directory on the current thread, and every session whose sandbox should be there.
+    /// Starts the Directory on the current thread, and all sessions that should have a sandbox.
     pub fn start(parts: DirectoryParts) -> Addr<Directory> {
         Directory::create(|ctx| {
             ctx.set_mailbox_capacity(1024);
             let DirectoryParts {
                 store,
-                actor_registry: census,
+                actor_registry,
                 gateway,
                 sandbox,
-                start_limiter: starts,
+                start_limiter,
                 runs,
                 workspaces,
                 homes,
@@ -110,11 +111,11 @@ impl Directory {
                 sessions,
             } = parts;
             let directory = Directory {
-                entry: census.register(ActorKind::Directory, None),
+                entry: actor_registry.register(ActorKind::Directory, None),
                 store,
                 gateway,
                 sandbox,
-                start_limiter: starts,
+                start_limiter,
                 creating: 0,
                 session_dirs: [runs, workspaces, homes],
                 threads,
@@ -131,7 +132,7 @@ impl Directory {
         })
     }
 
-    /// Brings back what a server before this one left running, and what it was asked for.
+    /// Restarts the sessions that an earlier server left running, and loads their idempotency keys.
     fn recover_sessions(&self, ctx: &mut Context<Directory>) {
         let store = self.store.clone();
         let live = async move { store.live().await }.into_actor(self);
@@ -145,46 +146,48 @@ impl Directory {
                 }
                 directory.report_status();
             }
-            Err(e) => warn!("the sessions of the last run cannot be listed: {e}"),
+            Err(e) => warn!("could not list the sessions of the last run: {e}"),
         }));
-        // A client may ask again for what has ended long ago. Whoever comes with a key waits for this; nobody else does.
+        // A client may repeat a request for a session that ended long ago. Only requests with a key
+        // wait for these keys.
         let ended = idempotency_keys::keys_of_ended(self.store.clone()).into_actor(self);
         ctx.spawn(ended.map(|ended, directory, _| directory.keys.insert_loaded(ended)));
     }
 
-    /// The session's address, now or when its actor is there.
+    /// Returns the session's address once its actor runs.
     fn open(&mut self, id: SessionId, ctx: &mut Context<Directory>) -> BoxFuture<'static, OpenResult> {
-        let (asker, opened) = oneshot::channel();
-        self.open_for(id, asker, ctx);
+        let (reply_to, opened) = oneshot::channel();
+        self.open_for(id, reply_to, ctx);
         Box::pin(async move { opened.await.unwrap_or_else(|_| Err(shutting_down())) })
     }
 
-    /// Whoever does not wait any more misses nothing.
-    fn open_for(&mut self, id: SessionId, asker: oneshot::Sender<OpenResult>, ctx: &mut Context<Directory>) {
+    /// Sends the session's address to `asker` once its actor runs. A dropped receiver is ignored.
+    fn open_for(&mut self, id: SessionId, reply_to: oneshot::Sender<OpenResult>, ctx: &mut Context<Directory>) {
         match self.slots.get_mut(&id) {
-            Some(SessionSlot::Live(session)) if session.connected() => drop(asker.send(Ok(session.clone()))),
+            Some(SessionSlot::Live(session)) if session.connected() => drop(reply_to.send(Ok(session.clone()))),
             Some(SessionSlot::Opening(waiting)) => {
-                // A disk that hangs has everybody ask again and again.
+                // With a hanging disk, clients give up and ask again, so closed senders pile up.
+                // Cleaning up at powers of two keeps the cost constant per request.
                 if waiting.len().is_power_of_two() {
-                    waiting.retain(|asker| !asker.is_closed());
+                    waiting.retain(|reply_to| !reply_to.is_closed());
                 }
-                waiting.push(asker);
+                waiting.push(reply_to);
             }
-            Some(SessionSlot::Live(_)) | None if self.closing => drop(asker),
+            Some(SessionSlot::Live(_)) | None if self.closing => drop(reply_to),
             Some(SessionSlot::Live(_)) | None if self.purging.contains_key(&id) => {
-                drop(asker.send(Err(RequestError::Unavailable("the session is being removed".to_owned()))));
+                drop(reply_to.send(Err(RequestError::Unavailable("the session is being removed".to_owned()))));
             }
             Some(SessionSlot::Live(_)) | None => match self.rejection(id) {
-                Some(refusal) => drop(asker.send(Err(refusal))),
+                Some(error) => drop(reply_to.send(Err(error))),
                 None => {
-                    self.slots.insert(id, SessionSlot::Opening(vec![asker]));
+                    self.slots.insert(id, SessionSlot::Opening(vec![reply_to]));
                     self.start_session(id, ctx);
                 }
             },
         }
     }
 
-    /// Why nobody gets a session now.
+    /// Returns the reason to reject requests for a session now, if any.
     fn rejection(&self, id: SessionId) -> Option<RequestError> {
         self.unreadable.get(&id).cloned().or_else(|| self.restarts.get(&id).and_then(RestartBackoff::rejection))
     }
@@ -192,11 +195,11 @@ impl Directory {
     fn start_session(&mut self, id: SessionId, ctx: &mut Context<Directory>) {
         let (threads, home) = (self.threads.clone(), self.threads.thread_of(id));
         let (store, parts) = (self.store.clone(), self.sessions.clone());
-        let after = self.stop_cause(id);
+        let stop_cause = self.stop_cause(id);
         let started = async move {
             let (epoch, snapshot) = store.claim(id).await.map_err(|e| request_error(&e))?;
-            let (tell, started) = oneshot::channel();
-            let start = move || drop(tell.send(Session::start_from(parts, epoch, snapshot, after)));
+            let (result_tx, started) = oneshot::channel();
+            let start = move || drop(result_tx.send(Session::start_from(parts, epoch, snapshot, stop_cause)));
             threads.run(home, start);
             started.await.unwrap_or_else(|_| Err(shutting_down()))
         };
@@ -209,22 +212,22 @@ impl Directory {
             Err(_) => self.slots.remove(&id),
         };
         if let Some(SessionSlot::Opening(waiting)) = slot {
-            for asker in waiting {
-                let _gone = asker.send(opened.clone());
+            for reply_to in waiting {
+                let _gone = reply_to.send(opened.clone());
             }
         }
         match opened {
             Ok(_) => self.mark_restarted(id, ctx),
-            // One that was purged meanwhile is not missed.
+            // The session was purged meanwhile and is not restarted.
             Err(RequestError::NoSession(_)) => drop(self.restarts.remove(&id)),
-            Err(why @ RequestError::Unreadable(_)) => {
-                warn!(session = %id, "{why}");
+            Err(error @ RequestError::Unreadable(_)) => {
+                warn!(session = %id, "{error}");
                 self.restarts.remove(&id);
-                self.unreadable.insert(id, why);
+                self.unreadable.insert(id, error);
             }
-            Err(why) => {
+            Err(error) => {
                 if self.restart_with_backoff(id, ctx) {
-                    warn!(session = %id, "the session cannot be brought back yet: {why}");
+                    warn!(session = %id, "could not restart the session yet; retrying: {error}");
                 }
             }
         }
@@ -252,9 +255,9 @@ impl Handler<Open> for Directory {
 impl Handler<OpenWithReply> for Directory {
     type Result = ();
 
-    fn handle(&mut self, OpenWithReply { id, reply_to: asker }: OpenWithReply, ctx: &mut Context<Directory>) {
+    fn handle(&mut self, OpenWithReply { id, reply_to }: OpenWithReply, ctx: &mut Context<Directory>) {
         self.entry.record_handled();
-        self.open_for(id, asker, ctx);
+        self.open_for(id, reply_to, ctx);
     }
 }
 
@@ -274,14 +277,17 @@ impl Handler<PassivateIdle> for Directory {
     type Result = ResponseFuture<usize>;
 
     fn handle(&mut self, _: PassivateIdle, _: &mut Context<Directory>) -> Self::Result {
-        #[expect(clippy::mutable_key_type, reason = "an address is hashed by the place of its mailbox, which stays")]
+        #[expect(
+            clippy::mutable_key_type,
+            reason = "an address is hashed by its mailbox's pointer, which does not change"
+        )]
         let live: HashSet<Addr<Session>> = self.slots.values().filter_map(SessionSlot::live).collect();
         Box::pin(async move {
-            let mut retired = 0;
+            let mut passivated = 0;
             for session in live {
-                retired += usize::from(session.send(Passivate).await.unwrap_or(false));
+                passivated += usize::from(session.send(Passivate).await.unwrap_or(false));
             }
-            retired
+            passivated
         })
     }
 }
@@ -293,14 +299,14 @@ impl Handler<ShutDown> for Directory {
         self.closing = true;
         let sessions: Vec<_> = self.slots.values_mut().map(SessionSlot::session).collect();
         let ends = sessions.into_iter().map(move |session| async move {
-            // One that waits for a disk that hangs is not waited for.
+            // A session that is still starting on a hanging disk is skipped.
             let Ok(Ok(Ok(session))) = timeout(FLUSH_TIMEOUT, session).await else { return };
             if stop {
                 let reason = Some("the server ended".to_owned());
-                // One that is stopped or has ended already is as good.
+                // An error means that the session is already stopped or has ended.
                 let _ = session.send(Stop { idempotency_key: None, reason }).await;
             } else {
-                // Where the disk hangs, what it does not take is lost with or without waiting.
+                // On a hanging disk, unwritten events are lost with or without a longer wait.
                 let _ = timeout(FLUSH_TIMEOUT, session.send(Flush)).await;
             }
         });
@@ -316,57 +322,57 @@ impl SessionSlot {
         }
     }
 
-    /// Its session, now or when it is there.
+    /// Returns the session's address, now or once its actor runs.
     fn session(&mut self) -> oneshot::Receiver<OpenResult> {
-        let (asker, opened) = oneshot::channel();
+        let (reply_to, opened) = oneshot::channel();
         match self {
-            SessionSlot::Live(session) => drop(asker.send(Ok(session.clone()))),
-            SessionSlot::Opening(waiting) => waiting.push(asker),
+            SessionSlot::Live(session) => drop(reply_to.send(Ok(session.clone()))),
+            SessionSlot::Opening(waiting) => waiting.push(reply_to),
         }
         opened
     }
 }
 
-/// How long a server that goes waits for the disk.
+/// Longest wait for the disk at shutdown, per session.
 const FLUSH_TIMEOUT: Duration = Duration::from_secs(1);
 
-/// The Directory, as sockets see it.
+/// Directory as seen by the sockets.
 #[async_trait]
 impl SessionProvider for Addr<Directory> {
     async fn open(&self, id: SessionId) -> Result<Addr<Session>, RequestError> {
-        let (asker, opened) = oneshot::channel();
+        let (reply_to, opened) = oneshot::channel();
         let opened = async {
-            self.send(OpenWithReply { id, reply_to: asker }).await.map_err(|_| shutting_down())?;
+            self.send(OpenWithReply { id, reply_to }).await.map_err(|_| shutting_down())?;
             opened.await.unwrap_or_else(|_| Err(shutting_down()))
         };
         match timeout(ATTACH_TIMEOUT, opened).await {
             Ok(opened) => opened,
-            // It comes as soon as the disk does.
+            // The actor starts as soon as the disk answers.
             Err(_) => Err(disk_stalled_error()),
         }
     }
 
     async fn create(
         &self,
-        wish: &ClientRequest,
+        request: &ClientRequest,
         key: Option<String>,
     ) -> Result<(SessionId, Addr<Session>), RequestError> {
-        let (new, named) = match wish.clone() {
+        let (new, dedup_key) = match request.clone() {
             ClientRequest::Initialize { model, directory, agent_cls, image, title } => {
                 let new = NewSession { title, agent: agent_cls, model, image, directory, task: None, budget_usd: None };
-                (new, IdempotencyKey::from_client(key.clone(), wish))
+                (new, IdempotencyKey::from_client(key.clone(), request))
             }
-            // The task itself follows as a wish of its own.
+            // The task itself follows as a request of its own.
             _ => (NewSession::default(), None),
         };
-        // Clients that count their frames all have a first one: what it asks for belongs to its name.
-        // A wish is plain data with string keys, so this cannot fail.
-        let asked = serde_json::to_string(wish).expect("a wish is JSON");
+        // Clients that number their frames all send a first frame, so the key includes the
+        // request's digest. A request is plain data with string keys, so serialization cannot fail.
+        let json = serde_json::to_string(request).expect("requests serialize: string keys, no fallible `Serialize`");
         let mut digest = [0; 16];
-        digest.copy_from_slice(&Sha256::digest(asked)[..16]);
+        digest.copy_from_slice(&Sha256::digest(json)[..16]);
         let key = key.map(|key| format!("{key} {:032x}", u128::from_be_bytes(digest)));
         let created = self
-            .send(Create { new, key, dedup_key: named, preferred_thread: SessionThreads::current() })
+            .send(Create { new, key, dedup_key, preferred_thread: SessionThreads::current() })
             .await
             .unwrap_or_else(|_| Err(shutting_down()))?;
         Ok((created.view.id, created.session))

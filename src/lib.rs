@@ -1,29 +1,43 @@
-//! Greenroom supervises interactive AI-agent sessions. A person, or a script, gives a task; an agent works on it in a
-//! sandbox of its own; everything that happens is journalled, relayed as it happens, and survives the death of every part.
+//! Greenroom runs interactive AI-agent sessions. A person or a script sends a task. An agent works
+//! on the task in a sandbox. The server writes every event to a journal and streams the events to
+//! all clients. After a crash of any part, each session is restored from the journal.
 //!
-//! Read it in this order; a module imports only from those above it.
+//! # Codemap
 //!
-//! | module | what it is |
+//! The table is in reading order, base modules first. A module imports only from rows above its
+//! own. `tests/layers.rs` checks this. See ARCHITECTURE.md for the overview.
+//!
+//! | module | content |
 //! |---|---|
-//! | `greenroom_protocol` | the vocabulary of agent, journal and browser (a crate of its own) |
-//! | [`config`] [`data`] [`telemetry`] [`census`] [`clock`] [`allocator`] [`wakeups`] | settings, the data directory, logs, the register of live actors, the time, where memory comes from, what threads wake on each other |
-//! | [`store`] | the journal: an append-only log, and what is looked up in it |
-//! | `greenroom_jailer` | the small program that builds a jail of this host's own and keeps it over the server's death (a crate of its own) |
-//! | [`sandbox`] | walls around an agent: Docker, or a jail of this host's own |
-//! | [`gateway`] | the way to the models, and the only holder of keys |
-//! | [`session`] | **the Session actor**: pure rules decide, the journal is written, then it is told |
-//! | [`threads`] | on which thread a session lives, and all that belongs to it |
-//! | [`frontend`] | the FrontendSocket actor: one attached client, a cursor over the journal |
-//! | [`link`] | the AgentLink actor: one sandbox, one agent, one WebSocket |
-//! | [`directory`] | the Directory actor: session id → address |
-//! | [`sweeper`] | the Sweeper actor: what is idle rests, what nobody owns goes |
-//! | [`web`] | who may enter, REST, the embedded UI |
-//! | [`server`] | the parts list: how all of it is put together |
-//! | [`transfer`] | sessions out of a journal and into another: `greenroom export` and `import` |
-//! | [`cli`] [`doctor`] | the command line |
+//! | `greenroom_protocol` | crate `agent/protocol`: types of link, journal and client frames |
+//! | [`config`] | settings, from `config/default.toml`, a file, the environment and options |
+//! | [`data`] | data directory: layout, access rights, lock, access token |
+//! | [`telemetry`] [`clock`] | logs and counters; the wall clock |
+//! | [`actor_registry`] | live actors, as `GET /api/admin/actors` lists them |
+//! | [`allocator`] [`wake_batch`] | memory allocator; batches of wake-ups from other threads |
+//! | [`store`] | journal: append-only log on disk, with an index |
+//! | `greenroom_jailer` | crate `agent/jailer`: builds a process jail, and outlives the server |
+//! | [`sandbox`] | port to the sandboxes, with two drivers: Docker containers and process jails |
+//! | [`gateway`] | proxy to the model providers; only holder of model keys |
+//! | [`session`] | **Session actor**: decides by pure rules, appends to the journal, publishes |
+//! | [`session_threads`] | threads that sessions, their links and their sockets run on |
+//! | [`frontend`] | FrontendSocket actor: one attached client, as a cursor over the journal |
+//! | [`link`] | AgentLink actor: one session's sandbox, and the WebSocket to its agent |
+//! | [`directory`] | Directory actor: starts session actors, and maps session ids to addresses |
+//! | [`sweeper`] | Sweeper actor: pauses or stops idle sessions, and removes leftovers |
+//! | [`web`] | HTTP: authorization, REST API, WebSocket upgrades, the embedded page |
+//! | `wiring` | converts settings to the options of each module |
+//! | [`server`] | assembles all parts, and shuts them down |
+//! | [`transfer`] | `greenroom export` and `greenroom import` |
+//! | [`cli`] [`doctor`] | command line; `greenroom doctor` |
 //!
-//! One message from start to end: `frontend::socket` hears it → [`session`] decides and appends it to the [`store`] → the
-//! [`link`] delivers it → the agent works, its reports come back the same way → every socket pulls what is new.
+//! # Path of a message
+//!
+//! 1. `frontend::socket` receives a client's frame and sends the request to its [`session`].
+//! 2. The session decides, and appends the new events to the [`store`].
+//! 3. When the events are on disk, clients receive them, and the [`link`] delivers the agent's
+//!    command.
+//! 4. The agent works. Its reports come back over the link and pass steps 2 and 3.
 
 pub mod actor_registry;
 pub mod allocator;

@@ -1,8 +1,9 @@
-//! The threads that sessions live on, one for each core.
+//! Threads that sessions run on, one for each core.
 //!
-//! With a session live its link, its gateway socket, and the sockets of those who listen to it: what an agent says goes through
-//! all of them without waking a second thread, which costs more than everything that is done with it. On which thread a session
-//! lives follows from its id, so nobody has to be asked.
+//! A session's link, its gateway socket and its clients' sockets run on the session's thread. The
+//! agent's output passes all of them without waking a second thread. Waking a thread costs more
+//! than all other work on that output. A session's thread follows from its id, so no lookup is
+//! needed.
 
 use std::{
     cell::Cell,
@@ -16,36 +17,38 @@ use actix::{Arbiter, ArbiterHandle};
 
 use crate::{store::SessionId, wake_batch::start_batching};
 
-/// So many more sockets than on the thread that has fewest, and a session's next listener goes there: an audience of hundreds
-/// is served by all threads.
+/// Sockets that a session's thread may have beyond the emptiest thread.
+///
+/// Above this number, the session's next socket goes to the emptiest thread. So hundreds of sockets
+/// of one session are served by all threads.
 const MAX_IMBALANCE: usize = 64;
 
 thread_local! {
-    static HERE: Cell<Option<ThreadIndex>> = const { Cell::new(None) };
+    static CURRENT_THREAD: Cell<Option<ThreadIndex>> = const { Cell::new(None) };
 }
 
-/// Which thread, counted from 0.
+/// Index of a session thread, from 0.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct ThreadIndex(usize);
 
-/// All of them.
+/// Handle to all session threads.
 #[derive(Clone)]
 pub struct SessionThreads(Arc<[SessionThread]>);
 
 struct SessionThread {
     arbiter: ArbiterHandle,
-    /// How many sockets live on it.
+    /// Number of sockets on this thread.
     sockets: AtomicUsize,
 }
 
 impl SessionThreads {
-    /// Starts one for each core. Must be called inside an actix system.
+    /// Starts one thread for each core. Must be called inside an actix system.
     pub fn start() -> SessionThreads {
         let cores = std::thread::available_parallelism().map_or(1, |n| n.get());
-        let start = |place| {
+        let start = |index| {
             let arbiter = Arbiter::new().handle();
             arbiter.spawn_fn(move || {
-                HERE.set(Some(ThreadIndex(place)));
+                CURRENT_THREAD.set(Some(ThreadIndex(index)));
                 start_batching();
             });
             SessionThread { arbiter, sockets: AtomicUsize::new(0) }
@@ -53,13 +56,13 @@ impl SessionThreads {
         SessionThreads((0..cores).map(start).collect())
     }
 
-    /// Where a session lives.
+    /// Returns the thread that a session runs on.
     pub fn thread_of(&self, session: SessionId) -> ThreadIndex {
         let [.., high, low] = session.to_bytes();
         ThreadIndex(usize::from(u16::from_be_bytes([high, low])) % self.0.len())
     }
 
-    /// An id for a session that is to live at `near`.
+    /// Generates an id for a session. The session will run on the thread `near`, if given.
     pub fn new_session_id(&self, near: Option<ThreadIndex>) -> SessionId {
         loop {
             let id = SessionId::generate();
@@ -69,40 +72,41 @@ impl SessionThreads {
         }
     }
 
-    /// Which of them runs this.
+    /// Returns the session thread that calls this function, if any.
     pub fn current() -> Option<ThreadIndex> {
-        HERE.get()
+        CURRENT_THREAD.get()
     }
 
-    /// All places, in the order of their numbers.
+    /// Returns all thread indexes in ascending order.
     pub fn indexes(&self) -> impl Iterator<Item = ThreadIndex> {
         (0..self.0.len()).map(ThreadIndex)
     }
 
-    /// Runs `work` there. False: that thread has ended.
-    pub fn run(&self, place: ThreadIndex, work: impl FnOnce() + Send + 'static) -> bool {
-        self.0[place.0].arbiter.spawn_fn(work)
+    /// Runs `work` on a session thread. Returns false if that thread has ended.
+    pub fn run(&self, thread: ThreadIndex, work: impl FnOnce() + Send + 'static) -> bool {
+        self.0[thread.0].arbiter.spawn_fn(work)
     }
 
-    /// A place for a socket: where its session lives, unless that is crowded.
+    /// Places a socket: on its session's thread, or on the emptiest thread if that one is crowded.
     pub fn place_socket(&self, session: Option<SessionId>) -> SocketPlacement {
-        let sockets = |place: &ThreadIndex| self.0[place.0].sockets.load(Ordering::Relaxed);
+        let sockets = |thread: &ThreadIndex| self.0[thread.0].sockets.load(Ordering::Relaxed);
         let emptiest = self.indexes().min_by_key(sockets).unwrap_or(ThreadIndex(0));
         let home =
             session.map(|id| self.thread_of(id)).filter(|home| sockets(home) <= sockets(&emptiest) + MAX_IMBALANCE);
-        let place = home.unwrap_or(emptiest);
-        self.0[place.0].sockets.fetch_add(1, Ordering::Relaxed);
-        SocketPlacement { threads: self.clone(), thread: place }
+        let thread = home.unwrap_or(emptiest);
+        self.0[thread.0].sockets.fetch_add(1, Ordering::Relaxed);
+        SocketPlacement { threads: self.clone(), thread }
     }
 }
 
-/// A socket's place, until it is dropped.
+/// Placement of a socket. Counts as a socket on its thread until dropped.
 pub struct SocketPlacement {
     threads: SessionThreads,
     pub thread: ThreadIndex,
 }
 
 impl ThreadIndex {
+    /// Returns the index as a number.
     pub fn index(self) -> usize {
         self.0
     }
@@ -119,18 +123,21 @@ mod tests {
     use super::*;
 
     #[actix::test]
-    async fn an_audience_is_at_home_until_it_is_a_crowd() {
+    async fn sockets_share_session_thread_until_it_is_crowded() {
         let threads = SessionThreads::start();
         for near in threads.indexes() {
             let session = threads.new_session_id(Some(near));
-            let seats: Vec<_> = (0..MAX_IMBALANCE + 1).map(|_| threads.place_socket(Some(session))).collect();
-            assert!(seats.iter().all(|seat| seat.thread == near), "they listen where it lives");
+            let placements: Vec<_> = (0..MAX_IMBALANCE + 1).map(|_| threads.place_socket(Some(session))).collect();
+            assert!(
+                placements.iter().all(|placement| placement.thread == near),
+                "the sockets are on their session's thread"
+            );
             let count = threads.indexes().count();
             let more: Vec<_> = (0..10 * count).map(|_| threads.place_socket(Some(session))).collect();
-            let elsewhere = more.iter().filter(|seat| seat.thread != near).count();
+            let elsewhere = more.iter().filter(|placement| placement.thread != near).count();
             assert!(elsewhere >= 9 * (count - 1), "{elsewhere} of {} on {count} threads", more.len());
         }
         let left: usize = threads.0.iter().map(|thread| thread.sockets.load(Ordering::Relaxed)).sum();
-        assert_eq!(left, 0, "whoever leaves is counted no more");
+        assert_eq!(left, 0, "dropped placements are not counted");
     }
 }

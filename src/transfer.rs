@@ -1,19 +1,22 @@
-//! Sessions out of a journal and into another, as lines of JSON: `greenroom export` and `greenroom import`.
+//! Exports sessions of a journal as JSON lines and imports them into another: `greenroom export`
+//! and `greenroom import`.
 //!
 //! ```text
 //! {"greenroom_journal":1,"version":"0.1.0","at":"…"}
-//! {"session":{…the record…},"mark":…}              one of these for each session,
-//! {"kind":"run","event":{…as clients see it…}}     its events in their order, byte for byte,
-//! {"content":"NAME","text":"…"}                    its large contents, each once, a piece a line,
-//! {"end":"ID","events":41,"sha256":"…"}            and the digest of both
+//! {"session":{…the record…},"mark":…}              one per session,
+//! {"kind":"run","event":{…as clients see it…}}     its events in order, byte for byte,
+//! {"content":"NAME","text":"…"}                    its large contents, once each, in chunks,
+//! {"end":"ID","events":41,"sha256":"…"}            and the digest of events and contents
 //! {"total":{"sessions":1,"events":41},"sha256":"…"}
 //! ```
 //!
-//! [`import()`] reads a file twice: once to be sure of every line of it, and only then to write. What is there already is
-//! compared and never changed, so an import that was cut short is simply repeated. Workspaces are no part of it.
+//! [`import()`] reads a file twice: first to check all lines, then to write. Existing data is
+//! compared and never changed, so an import that was cut short is simply repeated. Workspaces are
+//! not exported.
 //!
-//! Of a journal that the disk has changed, [`export`] takes what is sound if it is asked to: an event that says so stands for
-//! one that was damaged, and a damaged content is left out. A session ends before an event that the disk does not give.
+//! On request, [`export`] takes the sound part of a damaged journal. An event that states the
+//! damage replaces each damaged event. A damaged content is left out. A session ends before an
+//! event that the disk cannot read.
 
 pub mod command;
 mod compare;
@@ -40,10 +43,10 @@ use crate::{
     },
 };
 
-/// How much of a journal is in memory at once.
+/// Part of a journal held in memory at a time: 512 events or 1 MiB.
 const READ_CHUNK: ReadLimit = ReadLimit { events: 512, bytes: 1 << 20 };
 
-/// Why nothing came of it. The text says where, and what to do.
+/// Reason for a failed export or import. The text names the line and the way out.
 #[derive(Debug, thiserror::Error)]
 pub enum TransferError {
     #[error("the journal: {0}")]
@@ -54,26 +57,31 @@ pub enum TransferError {
         "line {line}: {what}; the file is damaged, was cut short or was changed, so nothing of it was imported; export it anew"
     )]
     Damaged { line: u64, what: String },
-    #[error("line {line}: version {found} of the format is not known here (known: {})", format::VERSION)]
+    #[error(
+        "line {line}: version {found} of the format is not supported (supported: {}); import the file with the version that \
+         exported it",
+        format::VERSION
+    )]
     Version { line: u64, found: u64 },
     #[error(
-        "line {line}: session `{session}` is here already and tells another story than the file; purge it first, or import \
+        "line {line}: session `{session}` is already present and differs from the file; purge it first, or import \
          into another data directory; nothing was imported"
     )]
     Differs { line: u64, session: SessionId },
     #[error(
-        "line {line}: session `{session}` cannot be compared with what is here of it: {source}; purge it first, or import \
-         into another data directory; nothing was imported"
+        "line {line}: session `{session}` cannot be compared with the session present here: {source}; purge it first, or \
+         import into another data directory; nothing was imported"
     )]
     UnreadableHere { line: u64, session: SessionId, source: StoreError },
-    #[error("content `{name}` of session `{session}` is no text and cannot be exported")]
+    #[error("content `{name}` of session `{session}` is not UTF-8 text and cannot be exported")]
     NotText { session: SessionId, name: String },
     #[error("{what} cannot be read: {source}")]
     Unreadable { what: String, source: StoreError },
 }
 
 impl TransferError {
-    /// Whether the disk has changed what was written, or does not give it: all else can still be exported.
+    /// Returns true for data that the disk changed or cannot read. All other data can still be
+    /// exported.
     fn is_damage(&self) -> bool {
         use StoreError::{Damaged, DamagedContent};
         matches!(
@@ -83,12 +91,12 @@ impl TransferError {
     }
 }
 
-/// What was moved.
+/// Counts of an export or import.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
 pub struct TransferCounts {
     pub sessions: u64,
     pub events: u64,
-    /// Sessions that were there already, as far as the file tells them.
+    /// Sessions that were already present, at least as far as the file goes.
     pub already_present: u64,
 }
 
@@ -96,26 +104,26 @@ impl fmt::Display for TransferCounts {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         write!(f, "{} sessions, {} events", self.sessions, self.events)?;
         if self.already_present > 0 {
-            write!(f, "; {} sessions were there already", self.already_present)
+            write!(f, "; {} sessions were already present", self.already_present)
         } else {
             Ok(())
         }
     }
 }
 
-/// What becomes of events and contents that the disk has changed or does not give.
+/// Handling of events and contents that the disk changed or cannot read.
 pub enum DamagePolicy<'a> {
-    /// The first one ends the export.
+    /// Fails the export at the first damage.
     Fail,
-    /// They are left out, and told here.
+    /// Leaves the damaged data out and collects the errors.
     Skip(&'a mut Vec<TransferError>),
 }
 
 impl DamagePolicy<'_> {
     fn handle(&mut self, error: TransferError) -> Result<(), TransferError> {
         match self {
-            DamagePolicy::Skip(told) if error.is_damage() => {
-                told.push(error);
+            DamagePolicy::Skip(skipped) if error.is_damage() => {
+                skipped.push(error);
                 Ok(())
             }
             DamagePolicy::Skip(_) | DamagePolicy::Fail => Err(error),
@@ -123,14 +131,14 @@ impl DamagePolicy<'_> {
     }
 }
 
-/// Writes the sessions of `store` to `out`: `only` that one, or all of them.
+/// Writes the sessions of `store` to `out`: the session `only`, or all sessions.
 ///
 /// # Errors
-/// The first thing that could not be read or written; what was written until then is of no use.
+/// The first failed read or write. The output so far is useless then.
 pub async fn export(
     store: &dyn Store,
     only: Option<SessionId>,
-    mut damaged: DamagePolicy<'_>,
+    mut policy: DamagePolicy<'_>,
     out: &mut dyn Write,
 ) -> Result<TransferCounts, TransferError> {
     let sessions = match only {
@@ -143,33 +151,34 @@ pub async fn export(
         at: clock::now(),
     };
     write_line(out, &ExportLine::Head(head))?;
-    let (mut moved, mut overall) = (TransferCounts::default(), ExportDigest::default());
+    let (mut counts, mut overall) = (TransferCounts::default(), ExportDigest::default());
     for snapshot in sessions {
-        let (events, digest) = export_one(store, &snapshot, &mut damaged, out).await?;
+        let (events, digest) = export_one(store, &snapshot, &mut policy, out).await?;
         overall.add(&digest);
-        moved.sessions += 1;
-        moved.events += events;
+        counts.sessions += 1;
+        counts.events += events;
     }
-    let totals = ExportTotals { sessions: moved.sessions, events: moved.events };
+    let totals = ExportTotals { sessions: counts.sessions, events: counts.events };
     write_line(out, &ExportLine::Total(ExportTotal { total: totals, sha256: overall.finish() }))?;
     out.flush()?;
-    Ok(moved)
+    Ok(counts)
 }
 
 async fn export_one(
     store: &dyn Store,
     snapshot: &SessionSnapshot,
-    damaged: &mut DamagePolicy<'_>,
+    policy: &mut DamagePolicy<'_>,
     out: &mut dyn Write,
 ) -> Result<(u64, String), TransferError> {
     let SessionSnapshot { record, tail, mark, .. } = snapshot;
     let id = record.id;
     write_line(out, &ExportLine::session(record, mark.as_ref()))?;
     let (mut digest, mut after) = (ExportDigest::default(), 0);
-    // Two events may name the same content, and of an old journal as many as an agent liked.
-    let mut told = HashSet::new();
+    // Two events may name the same content. In an old journal, an agent could cause any number of
+    // such events.
+    let mut exported = HashSet::new();
     while after < *tail {
-        let events = read_next(store, id, after, damaged).await?;
+        let events = read_next(store, id, after, policy).await?;
         if events.is_empty() {
             break;
         }
@@ -177,12 +186,12 @@ async fn export_one(
             after = seq;
             digest.event(&event);
             write_line(out, &ExportLine::event(&event)?)?;
-            let Some(ulid) = referenced_content(&event.json).filter(|name| told.insert(*name)) else { continue };
+            let Some(ulid) = referenced_content(&event.json).filter(|name| exported.insert(*name)) else { continue };
             let name = ulid.to_string();
-            // Read once for nothing: half of one would be taken for the whole where it is imported.
-            match each_piece(store, id, &name, |_| Ok(())).await {
+            // A first pass that only reads: an import would take a partial content for the whole.
+            match each_chunk(store, id, &name, |_| Ok(())).await {
                 Ok(()) => export_content(store, id, &name, &mut digest, out).await?,
-                Err(error) => damaged.handle(error)?,
+                Err(error) => policy.handle(error)?,
             }
         }
     }
@@ -191,13 +200,13 @@ async fn export_one(
     Ok((after, sha256))
 }
 
-/// The next events, or none where the disk does not give the next. In the place of a damaged one stands one that says so, so
-/// numbers have no gap.
+/// Reads the next events. Returns no events if the disk cannot read the next event. An event that
+/// states the damage replaces a damaged event, so the numbers have no gap.
 async fn read_next(
     store: &dyn Store,
     id: SessionId,
     after: Seq,
-    damaged: &mut DamagePolicy<'_>,
+    policy: &mut DamagePolicy<'_>,
 ) -> Result<Vec<StoredEvent>, TransferError> {
     let mut limit = READ_CHUNK;
     loop {
@@ -205,13 +214,13 @@ async fn read_next(
             Ok(events) => return Ok(events),
             Err(StoreError::Damaged { session, seq, detail }) => {
                 let event = damage::damaged_event(session, seq, &detail);
-                damaged.handle(StoreError::Damaged { session, seq, detail }.into())?;
+                policy.handle(StoreError::Damaged { session, seq, detail }.into())?;
                 return Ok(vec![(seq, event)]);
             }
-            // It fails for all that are asked for, also those before the one that the disk does not give.
+            // A read fails for the whole page, even if only its last event is unreadable.
             Err(StoreError::Io(_)) if limit.events > 1 => limit.events /= 2,
             Err(source @ StoreError::Io(_)) => {
-                damaged.handle(TransferError::Unreadable {
+                policy.handle(TransferError::Unreadable {
                     what: format!("session `{id}` from event {} on", after + 1),
                     source,
                 })?;
@@ -222,7 +231,8 @@ async fn read_next(
     }
 }
 
-/// One that was lost to a damaged disk is missing here as it is there.
+/// Writes a content line by line. A content that was lost to a damaged disk is missing in the
+/// export too.
 async fn export_content(
     store: &dyn Store,
     id: SessionId,
@@ -230,9 +240,9 @@ async fn export_content(
     digest: &mut ExportDigest,
     out: &mut dyn Write,
 ) -> Result<(), TransferError> {
-    let mut begun = false;
-    each_piece(store, id, name, |text| {
-        if !std::mem::replace(&mut begun, true) {
+    let mut has_begun = false;
+    each_chunk(store, id, name, |text| {
+        if !std::mem::replace(&mut has_begun, true) {
             digest.begin_content(name);
         }
         digest.more_content(text.as_bytes());
@@ -241,15 +251,15 @@ async fn export_content(
     .await
 }
 
-async fn each_piece(
+async fn each_chunk(
     store: &dyn Store,
     id: SessionId,
     name: &str,
-    mut take: impl FnMut(&str) -> Result<(), TransferError>,
+    mut handle: impl FnMut(&str) -> Result<(), TransferError>,
 ) -> Result<(), TransferError> {
     let mut from = 0;
-    while let Some((text, total)) = read_piece(store, id, name, from).await? {
-        take(&text)?;
+    while let Some((text, total)) = read_chunk(store, id, name, from).await? {
+        handle(&text)?;
         from += text.len() as u64;
         if from >= total {
             break;
@@ -258,8 +268,9 @@ async fn each_piece(
     Ok(())
 }
 
-/// A line's worth of a content from byte `from` on, and how long the whole is.
-async fn read_piece(
+/// Reads one line's worth of a content, from byte `from`. Returns the text and the content's total
+/// length in bytes.
+async fn read_chunk(
     store: &dyn Store,
     id: SessionId,
     name: &str,
@@ -272,7 +283,7 @@ async fn read_piece(
         error => error.into(),
     })?;
     let Some(ContentSlice { bytes, total }) = part else { return Ok(None) };
-    // A character that is cut in two is read again with what follows.
+    // A character cut at the end is read again with the next chunk.
     let end = match std::str::from_utf8(&bytes) {
         Err(cut) if cut.error_len().is_none() && cut.valid_up_to() > 0 => cut.valid_up_to(),
         Ok(_) | Err(_) => bytes.len(),
@@ -283,7 +294,7 @@ async fn read_piece(
     }
 }
 
-/// Every session, oldest first, archived or not.
+/// Returns all sessions, oldest first, archived or not.
 async fn all_sessions(store: &dyn Store) -> Result<Vec<SessionSnapshot>, StoreError> {
     let mut found = Vec::new();
     for archived in [false, true] {

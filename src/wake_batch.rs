@@ -1,10 +1,12 @@
-//! What other threads wake on this one, woken together.
+//! Wake batches: tasks that other threads wake on this thread, woken together.
 //!
-//! While a thread has work of its own, tokio's `LocalSet` looks only every 31st time at what others have woken there. One commit of
-//! the journal wakes hundreds of sessions, and each would wait for a 31st time of its own, behind frames that came after it. So
-//! whoever is woken from without is put on a list, and one task wakes them all from here: then they come in turn.
+//! While a thread has work of its own, tokio's `LocalSet` takes wake-ups from other threads only in
+//! every 31st turn. One commit of the journal wakes hundreds of sessions. Each would need such a
+//! turn of its own, behind frames that arrived later. So these wake-ups go into a list. One task
+//! wakes all of them from this thread, and they run in order.
 //!
-//! And what waits long beside what comes often, in the same task: it is polled only when it has itself been woken.
+//! [`PollWhenWoken`] serves tasks that wait for rare and frequent things at once: the rare one is
+//! polled only if it was woken.
 
 use std::{
     cell::{OnceCell, RefCell},
@@ -20,30 +22,30 @@ use std::{
 use futures::{FutureExt, future::poll_fn, task::AtomicWaker};
 
 thread_local! {
-    static HERE: OnceCell<Arc<WakeList>> = const { OnceCell::new() };
-    /// Threads that this one is going to call, while it wakes many.
-    static TO_CALL: RefCell<Option<Vec<Arc<WakeList>>>> = const { RefCell::new(None) };
+    static CURRENT_LIST: OnceCell<Arc<WakeList>> = const { OnceCell::new() };
+    /// Lists whose drain tasks this thread wakes at the end of `coalesce_wakes`.
+    static DEFERRED_DRAINS: RefCell<Option<Vec<Arc<WakeList>>>> = const { RefCell::new(None) };
 }
 
-/// Whom others have woken on one thread.
+/// Tasks of one thread that other threads have woken.
 #[derive(Default)]
 struct WakeList {
     list: Mutex<Vec<Waker>>,
-    /// Wakes the task that goes through the list.
+    /// Wakes the task that drains the list.
     drain_task: AtomicWaker,
 }
 
 impl WakeList {
     fn list(&self) -> MutexGuard<'_, Vec<Waker>> {
-        // A list of wakers is whole at any moment.
+        // A list of wakers is consistent at any moment.
         self.list.lock().unwrap_or_else(PoisonError::into_inner)
     }
 }
 
-/// Begins to gather on this thread, which must run a `LocalSet`, as an arbiter does.
+/// Starts wake batching on this thread. The thread must run a `LocalSet`, as an arbiter does.
 pub fn start_batching() {
     let woken = Arc::new(WakeList::default());
-    if HERE.with(|here| here.set(woken.clone())).is_err() {
+    if CURRENT_LIST.with(|wake_list| wake_list.set(woken.clone())).is_err() {
         return;
     }
     actix::spawn(poll_fn(move |cx| {
@@ -54,24 +56,27 @@ pub fn start_batching() {
     }));
 }
 
-/// Wakes many: each thread is called once, when all are on its list, and not again and again as it goes through it. A call is a
-/// system call, which may take longer than all the rest.
+/// Runs `wake`, which wakes many tasks, and calls each of their threads once at the end.
+///
+/// Calling a thread is a system call, which may take longer than all other work. Without this
+/// function, a thread that drains its list meanwhile would be called again and again.
 pub fn coalesce_wakes<T>(wake: impl FnOnce() -> T) -> T {
     struct WakeFlush;
     impl Drop for WakeFlush {
         fn drop(&mut self) {
-            let threads = TO_CALL.take();
+            let threads = DEFERRED_DRAINS.take();
             threads.into_iter().flatten().for_each(|woken| woken.drain_task.wake());
         }
     }
-    TO_CALL.set(Some(Vec::new()));
+    DEFERRED_DRAINS.set(Some(Vec::new()));
     let _then = WakeFlush;
     wake()
 }
 
-/// The same work; what wakes it from another thread wakes it together with others, where this thread gathers.
+/// Wraps `work` so that wake-ups from other threads join this thread's wake batch. On a thread
+/// without batching, the work is unchanged.
 pub fn with_batched_wakes<F: Future + Unpin>(work: F) -> impl Future<Output = F::Output> + use<F> {
-    BatchedWakes { work, wake_list: HERE.with(|here| here.get().cloned()), wakers: None }
+    BatchedWakes { work, wake_list: CURRENT_LIST.with(|wake_list| wake_list.get().cloned()), wakers: None }
 }
 
 struct BatchedWakes<F> {
@@ -82,7 +87,7 @@ struct BatchedWakes<F> {
 
 struct BatchedWakers {
     task: Waker,
-    /// What the work gets in place of it.
+    /// Waker that the work receives instead of `task`.
     list_waker: Waker,
 }
 
@@ -90,12 +95,12 @@ impl<F: Future + Unpin> Future for BatchedWakes<F> {
     type Output = F::Output;
 
     fn poll(mut self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<F::Output> {
-        let BatchedWakes { work, wake_list: here, wakers } = &mut *self;
-        let Some(here) = here else { return work.poll_unpin(cx) };
+        let BatchedWakes { work, wake_list, wakers } = &mut *self;
+        let Some(wake_list) = wake_list else { return work.poll_unpin(cx) };
         let known = wakers.take().filter(|wakers| wakers.task.will_wake(cx.waker()));
         let wakers = wakers.insert(known.unwrap_or_else(|| {
             let task = cx.waker().clone();
-            let by_list = Arc::new(ListWaker { task: task.clone(), wake_list: here.clone() }).into();
+            let by_list = Arc::new(ListWaker { task: task.clone(), wake_list: wake_list.clone() }).into();
             BatchedWakers { task, list_waker: by_list }
         }));
         work.poll_unpin(&mut Context::from_waker(&wakers.list_waker))
@@ -118,20 +123,22 @@ impl Wake for ListWaker {
             list.push(self.task.clone());
             list.len() == 1
         };
-        // Whoever put the others there has woken it already, or is going to.
+        // A wake-up that found the list not empty needs no call: the first one has made it or will.
         if first {
-            let is_noted = TO_CALL.try_with(|threads| {
+            let is_deferred = DEFERRED_DRAINS.try_with(|threads| {
                 threads.borrow_mut().as_mut().map(|threads| threads.push(self.wake_list.clone())).is_some()
             });
-            if is_noted != Ok(true) {
+            if is_deferred != Ok(true) {
                 self.wake_list.drain_task.wake();
             }
         }
     }
 }
 
-/// Polls what waits for a long time only when it has been woken, or was ready the last time. A task that hears of a frame polls
-/// all it waits for: of ten thousand sockets, each with a timer and a token, none is in the processor's cache.
+/// Polls rare work only when it was woken, or was ready at the last poll.
+///
+/// A task that is woken by a frame polls everything that it waits for. With ten thousand sockets,
+/// each with a timer and a token, none of that is in the processor's cache.
 pub struct PollWhenWoken {
     flag: Arc<WakeFlag>,
     waker: Waker,
@@ -139,14 +146,15 @@ pub struct PollWhenWoken {
 
 impl Default for PollWhenWoken {
     fn default() -> PollWhenWoken {
-        let call = Arc::new(WakeFlag::default());
-        call.set();
-        PollWhenWoken { waker: call.clone().into(), flag: call }
+        let flag = Arc::new(WakeFlag::default());
+        flag.set();
+        PollWhenWoken { waker: flag.clone().into(), flag }
     }
 }
 
 impl PollWhenWoken {
-    /// Always of the same `work`, which must not be ready for any other reason than that it has woken its waker.
+    /// Polls `work` if it was woken. Always pass the same work. The work must become ready only
+    /// after it has woken its waker.
     pub fn poll<T>(&mut self, cx: &mut Context<'_>, work: impl FnOnce(&mut Context<'_>) -> Poll<T>) -> Poll<T> {
         self.flag.register(cx.waker());
         if !self.flag.is_set() {
@@ -161,7 +169,7 @@ impl PollWhenWoken {
     }
 }
 
-/// Notes that a part of a task wants to be polled again, and wakes the task.
+/// Flag that a part of a task is to be polled again. Setting the flag wakes the task.
 #[derive(Default)]
 pub struct WakeFlag {
     is_set: AtomicBool,
@@ -169,16 +177,18 @@ pub struct WakeFlag {
 }
 
 impl WakeFlag {
-    /// Whom to wake: the task that polls. Before [`Call::is_made`], or a call between the two would be missed.
+    /// Registers the task to wake. Must precede [`WakeFlag::is_set`], or a wake between the two is
+    /// lost.
     pub fn register(&self, task: &Waker) {
         self.task.register(task);
     }
 
+    /// Returns true if a wake has arrived since the last [`WakeFlag::clear`].
     pub fn is_set(&self) -> bool {
         self.is_set.load(Ordering::Acquire)
     }
 
-    /// What follows sees all that came before the call.
+    /// Clears the flag. Later reads see everything that was written before the wake.
     pub fn clear(&self) {
         self.is_set.swap(false, Ordering::AcqRel);
     }
@@ -200,7 +210,7 @@ impl Wake for WakeFlag {
 }
 
 #[cfg(test)]
-#[allow(clippy::unwrap_used, reason = "a test fails where it is surprised")]
+#[allow(clippy::unwrap_used, reason = "a test fails with a panic")]
 mod tests {
     use std::{cell::Cell, rc::Rc, thread};
 
@@ -209,8 +219,9 @@ mod tests {
 
     use super::*;
 
-    /// How often this thread's own work has its turn before all have been heard whom another thread has just woken.
-    async fn turns_meanwhile() -> u64 {
+    /// Wakes 100 tasks from another thread. Returns the turns of this thread's own work until all
+    /// have run.
+    async fn own_turns_before_wakes() -> u64 {
         let turns = Rc::new(Cell::new(0));
         let counted = turns.clone();
         let busy = actix::spawn(poll_fn(move |cx| {
@@ -218,11 +229,12 @@ mod tests {
             cx.waker().wake_by_ref();
             Poll::<()>::Pending
         }));
-        let (wakers, answers): (Vec<_>, Vec<_>) = (0..100).map(|_| oneshot::channel()).unzip();
-        let waiting: Vec<_> = answers.into_iter().map(|answer| actix::spawn(with_batched_wakes(answer))).collect();
-        // All of them wait by now.
+        let (senders, receivers): (Vec<_>, Vec<_>) = (0..100).map(|_| oneshot::channel()).unzip();
+        let waiting: Vec<_> =
+            receivers.into_iter().map(|receiver| actix::spawn(with_batched_wakes(receiver))).collect();
+        // Let all tasks register their wakers.
         yield_now().await;
-        let others = thread::spawn(|| wakers.into_iter().for_each(|waker| waker.send(()).unwrap()));
+        let others = thread::spawn(|| senders.into_iter().for_each(|sender| sender.send(()).unwrap()));
         others.join().unwrap();
         let before = turns.get();
         join_all(waiting).await.into_iter().for_each(|woken| woken.unwrap().unwrap());
@@ -231,23 +243,23 @@ mod tests {
     }
 
     #[actix::test]
-    async fn who_is_woken_by_another_thread_does_not_wait_behind_what_this_one_does() {
-        let one_by_one = turns_meanwhile().await;
+    async fn batched_wakes_are_not_delayed_by_busy_thread() {
+        let one_by_one = own_turns_before_wakes().await;
         start_batching();
-        let together = turns_meanwhile().await;
-        assert!(together < 100 && one_by_one > 1_000, "{together} turns together, {one_by_one} one by one");
+        let together = own_turns_before_wakes().await;
+        assert!(together < 100 && one_by_one > 1_000, "{together} turns with a batch, {one_by_one} without");
     }
 
     #[actix::test]
-    async fn a_thread_is_called_when_all_are_on_its_list() {
+    async fn drain_task_is_woken_once_after_all_wakes() {
         start_batching();
-        let (wakers, answers): (Vec<_>, Vec<_>) = (0..100).map(|_| oneshot::channel()).unzip();
-        let heard = Rc::new(Cell::new(0));
-        for answer in answers {
-            let heard = heard.clone();
-            actix::spawn(with_batched_wakes(answer).map(move |_| heard.set(heard.get() + 1)));
+        let (senders, receivers): (Vec<_>, Vec<_>) = (0..100).map(|_| oneshot::channel()).unzip();
+        let received = Rc::new(Cell::new(0));
+        for receiver in receivers {
+            let received = received.clone();
+            actix::spawn(with_batched_wakes(receiver).map(move |_| received.set(received.get() + 1)));
         }
-        // All of them wait by now.
+        // Let all tasks register their wakers.
         for _ in 0..100 {
             yield_now().await;
         }
@@ -255,7 +267,7 @@ mod tests {
         let (go_on, going_on) = std::sync::mpsc::channel::<()>();
         let others = thread::spawn(move || {
             coalesce_wakes(|| {
-                wakers.into_iter().for_each(|waker| waker.send(()).unwrap());
+                senders.into_iter().for_each(|sender| sender.send(()).unwrap());
                 all_woken.send(()).unwrap();
                 going_on.recv().unwrap();
             });
@@ -264,16 +276,16 @@ mod tests {
         for _ in 0..100 {
             yield_now().await;
         }
-        assert_eq!(heard.get(), 0, "they are woken when the other is done");
+        assert_eq!(received.get(), 0, "no task is woken before the closure returns");
         go_on.send(()).unwrap();
         others.join().unwrap();
         for _ in 0..1_000 {
             yield_now().await;
         }
-        assert_eq!(heard.get(), 100);
+        assert_eq!(received.get(), 100);
     }
 
-    /// A task that is polled for other reasons, and what it waits for besides.
+    /// Watched work of a task that is also polled for other reasons.
     struct WatchedTask {
         watch: PollWhenWoken,
         polled: usize,
@@ -289,37 +301,37 @@ mod tests {
     }
 
     #[test]
-    fn what_was_not_woken_is_not_polled_and_what_was_is() {
+    fn only_woken_work_is_polled() {
         let task = Waker::noop();
-        let mut beside = WatchedTask { watch: PollWhenWoken::default(), polled: 0 };
-        let (say, mut heard) = tokio::sync::mpsc::unbounded_channel();
+        let mut watched = WatchedTask { watch: PollWhenWoken::default(), polled: 0 };
+        let (sender, mut received) = tokio::sync::mpsc::unbounded_channel();
         for _ in 0..10 {
-            assert!(beside.poll(task, |cx| heard.poll_recv(cx)).is_pending());
+            assert!(watched.poll(task, |cx| received.poll_recv(cx)).is_pending());
         }
-        assert_eq!(beside.polled, 1);
-        say.send(1).unwrap();
-        say.send(2).unwrap();
-        assert_eq!(beside.poll(task, |cx| heard.poll_recv(cx)), Poll::Ready(Some(1)));
-        assert_eq!(beside.poll(task, |cx| heard.poll_recv(cx)), Poll::Ready(Some(2)), "there was no second call");
-        assert!(beside.poll(task, |cx| heard.poll_recv(cx)).is_pending());
-        assert!(beside.poll(task, |cx| heard.poll_recv(cx)).is_pending());
-        assert_eq!(beside.polled, 4);
+        assert_eq!(watched.polled, 1);
+        sender.send(1).unwrap();
+        sender.send(2).unwrap();
+        assert_eq!(watched.poll(task, |cx| received.poll_recv(cx)), Poll::Ready(Some(1)));
+        assert_eq!(watched.poll(task, |cx| received.poll_recv(cx)), Poll::Ready(Some(2)), "no second wake is needed");
+        assert!(watched.poll(task, |cx| received.poll_recv(cx)).is_pending());
+        assert!(watched.poll(task, |cx| received.poll_recv(cx)).is_pending());
+        assert_eq!(watched.polled, 4);
     }
 
     #[actix::test]
-    async fn what_others_wake_at_any_moment_is_heard() {
-        let (say, mut heard) = tokio::sync::mpsc::unbounded_channel();
-        let others = thread::spawn(move || (0..100_000).for_each(|n| say.send(n).unwrap()));
+    async fn no_wake_from_another_thread_is_lost() {
+        let (sender, mut received) = tokio::sync::mpsc::unbounded_channel();
+        let others = thread::spawn(move || (0..100_000).for_each(|n| sender.send(n).unwrap()));
         let mut watch = PollWhenWoken::default();
         for n in 0..100_000 {
-            let next = poll_fn(|cx| watch.poll(cx, |cx| heard.poll_recv(cx)));
+            let next = poll_fn(|cx| watch.poll(cx, |cx| received.poll_recv(cx)));
             assert_eq!(tokio::time::timeout(std::time::Duration::from_secs(20), next).await.unwrap(), Some(n));
         }
         others.join().unwrap();
     }
 
     #[actix::test]
-    async fn without_a_list_it_is_the_same_work() {
+    async fn work_without_a_list_is_unchanged() {
         assert_eq!(with_batched_wakes(std::future::ready(7)).await, 7);
     }
 }

@@ -1,4 +1,4 @@
-//! The one secret that lets a client in, and the cookie that stands for it.
+//! Bearer token that admits clients, and the cookie that stands for it.
 
 use std::{fmt, io, sync::Arc, time::Duration};
 
@@ -11,10 +11,10 @@ use tracing::{info, warn};
 use super::DataDir;
 use crate::config::SecretString;
 
-/// How often the token's file is looked at.
+/// Interval between two reads of the token file.
 const TOKEN_POLL_INTERVAL: Duration = Duration::from_millis(500);
 
-/// The bearer token. Compared in constant time, never shown by `Debug`.
+/// Bearer token. Compared in constant time, hidden by `Debug`.
 #[derive(Clone)]
 pub struct BearerToken {
     text: String,
@@ -28,12 +28,13 @@ impl BearerToken {
         BearerToken { text, cookie }
     }
 
-    /// For the one link that the server prints, and for nothing else.
+    /// Returns the token's text. Only for the link that the server prints.
     pub fn expose(&self) -> &str {
         &self.text
     }
 
-    /// What a browser keeps in its place: it opens the same doors, and nobody learns the token from it.
+    /// Returns the browser's cookie. The cookie admits like the token, and does not reveal the
+    /// token.
     pub fn cookie(&self) -> &str {
         &self.cookie
     }
@@ -47,7 +48,7 @@ impl BearerToken {
     }
 }
 
-/// The token that lets clients in, which may be replaced while the server runs.
+/// Token that admits clients. May be replaced while the server runs.
 #[derive(Debug, Clone)]
 pub struct CurrentToken(watch::Receiver<TokenState>);
 
@@ -58,12 +59,12 @@ struct TokenState {
 }
 
 impl CurrentToken {
-    /// One that stays. `closing` ends every pass.
+    /// Returns a token that is never replaced. `closing` revokes all grants.
     pub fn fixed(token: BearerToken, closing: &CancellationToken) -> CurrentToken {
         CurrentToken(watch::channel(TokenState::new(token, closing)).1)
     }
 
-    /// The one in the directory, whichever that is at the time, unless the configuration gives one. `closing` ends every pass.
+    /// Follows the token file, unless the configuration sets a token. `closing` revokes all grants.
     /// Must be called inside a tokio runtime.
     pub fn follow(
         data: Arc<DataDir>,
@@ -74,7 +75,7 @@ impl CurrentToken {
         if given.expose().is_some() {
             return CurrentToken::fixed(token, closing);
         }
-        let (in_force, follower) = watch::channel(TokenState::new(token, closing));
+        let (current, receiver) = watch::channel(TokenState::new(token, closing));
         let closing = closing.clone();
         tokio::spawn(async move {
             let mut unreadable = false;
@@ -83,26 +84,26 @@ impl CurrentToken {
                 match data.token(&SecretString::default()) {
                     Ok(found) => {
                         unreadable = false;
-                        if in_force.send_if_modified(|in_force| in_force.replace(found, &closing)) {
-                            info!("the token was replaced: whoever came with the old one is signed out");
+                        if current.send_if_modified(|current| current.replace(found, &closing)) {
+                            info!("the token was replaced; clients with the old token are signed out");
                         }
                     }
                     Err(e) if !unreadable => {
-                        warn!("the token of the start stays in force: {e}");
+                        warn!("could not read the token file; the current token stays valid: {e}");
                         unreadable = true;
                     }
                     Err(_) => {}
                 }
             }
         });
-        CurrentToken(follower)
+        CurrentToken(receiver)
     }
 
     pub fn get(&self) -> Arc<BearerToken> {
         self.0.borrow().token.clone()
     }
 
-    /// Holds as long as the token that is in force now.
+    /// Returns a grant that is valid while the current token is.
     pub fn grant(&self) -> AccessGrant {
         self.0.borrow().grant.clone()
     }
@@ -122,7 +123,7 @@ impl TokenState {
     }
 }
 
-/// What whoever was let in goes by: it holds until the token is replaced, or the server goes away.
+/// Access grant of an admitted client. Valid until the token is replaced or the server shuts down.
 #[derive(Debug, Clone)]
 pub struct AccessGrant(CancellationToken);
 
@@ -142,12 +143,15 @@ impl fmt::Debug for BearerToken {
     }
 }
 
-/// Takes the same time wherever two texts differ, and however long they are: it compares their digests.
+/// Compares digests, so the time depends neither on the first difference nor on the lengths.
 fn digests_equal(ours: &str, presented: &str) -> bool {
     Sha256::digest(ours).ct_eq(&Sha256::digest(presented)).into()
 }
 
-/// 256 bits that nobody can guess.
+/// Returns 256 random bits in hexadecimal.
+///
+/// # Errors
+/// Fails if the kernel's random generator is not available.
 pub(super) fn random_token() -> io::Result<String> {
     let mut bytes = [0; 32];
     getrandom::fill(&mut bytes).map_err(io::Error::other)?;
@@ -163,7 +167,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn only_the_whole_token_is_the_token() {
+    fn only_the_full_token_matches() {
         let token = BearerToken::new("0123456789abcdef");
         let check = |presented: &str, expected| assert_eq!(token.matches(presented), expected, "{presented}");
         check("0123456789abcdef", true);

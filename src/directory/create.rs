@@ -1,4 +1,4 @@
-//! How a session comes to be, once for each key.
+//! Creates sessions, exactly once per idempotency key.
 
 use actix::prelude::*;
 use greenroom_protocol::observation::AgentState;
@@ -14,7 +14,7 @@ use crate::{
     store::{OpaqueState, SessionId, SessionRecord, UsageTotals},
 };
 
-/// The agent that every session has, until others can be configured.
+/// Name of the only agent.
 pub const AGENT: &str = "greenroom";
 
 impl Handler<Create> for Directory {
@@ -22,26 +22,28 @@ impl Handler<Create> for Directory {
 
     fn handle(
         &mut self,
-        Create { new, key, dedup_key: named, preferred_thread: near }: Create,
+        Create { new, key, dedup_key, preferred_thread }: Create,
         ctx: &mut Context<Directory>,
     ) -> Self::Result {
         self.entry.record_handled();
-        let known = match key.as_ref().map_or(Ok(None), |key| self.keys.get(key)) {
-            Ok(known) => known,
-            Err(refusal) => return Box::pin(fut::ready(Err(refusal))),
+        let existing = match key.as_ref().map_or(Ok(None), |key| self.keys.get(key)) {
+            Ok(existing) => existing,
+            Err(error) => return Box::pin(fut::ready(Err(error))),
         };
-        if let Some(id) = known {
-            let (opened, here) = (self.open(id, ctx).into_actor(self), ctx.address());
+        if let Some(id) = existing {
+            let (opened, directory_addr) = (self.open(id, ctx).into_actor(self), ctx.address());
             return Box::pin(opened.then(move |opened, directory, _| match opened {
-                // As where it was purged while the keys of the last run were read: now the key stands for nothing.
+                // The session was purged while the keys of the last run were read. The key is free
+                // again.
                 Err(RequestError::NoSession(_)) => {
                     directory.keys.forget(id);
-                    let asked_again = async move {
-                        here.send(Create { new, key, dedup_key: named, preferred_thread: near })
+                    let retried = async move {
+                        directory_addr
+                            .send(Create { new, key, dedup_key, preferred_thread })
                             .await
                             .unwrap_or_else(|_| Err(shutting_down()))
                     };
-                    asked_again.into_actor(directory).boxed_local()
+                    retried.into_actor(directory).boxed_local()
                 }
                 opened => async move { created(opened?, new.task, false).await }.into_actor(directory).boxed_local(),
             }));
@@ -50,34 +52,35 @@ impl Handler<Create> for Directory {
             return Box::pin(fut::ready(Err(shutting_down())));
         }
         if key.is_some() && !self.keys.is_loaded() {
-            let (known, here) = (self.keys.wait_until_loaded(), ctx.address());
-            let asked_again = async move {
-                known.await;
-                here.send(Create { new, key, dedup_key: named, preferred_thread: near })
+            let (loaded, directory_addr) = (self.keys.wait_until_loaded(), ctx.address());
+            let retried = async move {
+                loaded.await;
+                directory_addr
+                    .send(Create { new, key, dedup_key, preferred_thread })
                     .await
                     .unwrap_or_else(|_| Err(shutting_down()))
             };
-            return Box::pin(asked_again.into_actor(self));
+            return Box::pin(retried.into_actor(self));
         }
-        if let Err(refusal) = self.start_limiter.admit(self.creating + 1) {
-            return Box::pin(fut::ready(Err(refusal)));
+        if let Err(error) = self.start_limiter.admit(self.creating + 1) {
+            return Box::pin(fut::ready(Err(error)));
         }
-        let id = self.threads.new_session_id(near);
+        let id = self.threads.new_session_id(preferred_thread);
         let record = match self.record(id, &new, key.clone()) {
-            Ok(record) => SessionRecord { actor_state: initial_state(named), ..record },
-            Err(refusal) => return Box::pin(fut::ready(Err(refusal))),
+            Ok(record) => SessionRecord { actor_state: initial_state(dedup_key), ..record },
+            Err(error) => return Box::pin(fut::ready(Err(error))),
         };
         self.keys.insert(key, id);
-        // Whoever asks for it in the meantime waits with the one who asked first.
+        // Requests for this session wait from now on for the actor that starts here.
         self.slots.insert(id, SessionSlot::Opening(Vec::new()));
         self.creating += 1;
         let store = self.store.clone();
-        let made = async move { store.create(record).await }.into_actor(self);
-        Box::pin(made.then(move |made, directory, ctx| match made {
+        let stored = async move { store.create(record).await }.into_actor(self);
+        Box::pin(stored.then(move |stored, directory, ctx| match stored {
             Ok(_) => {
-                let (asker, opened) = oneshot::channel();
+                let (reply_to, opened) = oneshot::channel();
                 if let Some(SessionSlot::Opening(waiting)) = directory.slots.get_mut(&id) {
-                    waiting.push(asker);
+                    waiting.push(reply_to);
                 }
                 directory.start_session(id, ctx);
                 async move { created(opened.await.unwrap_or_else(|_| Err(shutting_down()))?, new.task, true).await }
@@ -91,21 +94,21 @@ impl Handler<Create> for Directory {
             Err(e) => {
                 directory.keys.forget(id);
                 directory.creating -= 1;
-                let refusal = request_error(&e);
-                directory.opened(id, Err(refusal.clone()), ctx);
-                fut::ready(Err(refusal)).boxed_local()
+                let error = request_error(&e);
+                directory.opened(id, Err(error.clone()), ctx);
+                fut::ready(Err(error)).boxed_local()
             }
         }))
     }
 }
 
-async fn created(session: Addr<Session>, task: Option<String>, fresh: bool) -> Result<CreatedSession, RequestError> {
-    let gone = |_| RequestError::Unavailable("the session stopped as soon as it was made".to_owned());
+async fn created(session: Addr<Session>, task: Option<String>, is_new: bool) -> Result<CreatedSession, RequestError> {
+    let stopped = |_| RequestError::Unavailable("the session stopped right after it was created; try again".to_owned());
     if let Some(task) = task {
-        session.send(StartTask { task }).await.map_err(gone)??;
+        session.send(StartTask { task }).await.map_err(stopped)??;
     }
-    let view = session.send(GetView).await.map_err(gone)?;
-    Ok(CreatedSession { session, view, is_new: fresh })
+    let view = session.send(GetView).await.map_err(stopped)?;
+    Ok(CreatedSession { session, view, is_new })
 }
 
 impl Directory {
@@ -120,14 +123,14 @@ impl Directory {
         self.gateway.ready(&model).map_err(|e| RequestError::BadArgs(e.to_string()))?;
         let agent = new.agent.clone().unwrap_or_else(|| AGENT.to_owned());
         if agent != AGENT {
-            return Err(RequestError::BadArgs(format!("there is no agent `{agent}` (known agents: `{AGENT}`)")));
+            return Err(RequestError::BadArgs(format!("no agent `{agent}`; the known agents are `{AGENT}`")));
         }
         check_directory(new.directory.as_deref())?;
         if new.task.as_ref().is_some_and(|task| task.trim().is_empty()) {
-            return Err(RequestError::BadArgs("`task` is empty; leave it out, or say what is to be done".to_owned()));
+            return Err(RequestError::BadArgs("`task` is empty; leave it out, or state the task".to_owned()));
         }
         if new.budget_usd.is_some_and(|budget| !budget.is_finite() || budget <= 0.0) {
-            return Err(RequestError::BadArgs("`budget_usd` is a number above 0".to_owned()));
+            return Err(RequestError::BadArgs("`budget_usd` must be a number above 0".to_owned()));
         }
         let now = clock::now();
         Ok(SessionRecord {
@@ -151,18 +154,22 @@ impl Directory {
     }
 }
 
-/// A directory is shown to people and written down for every command, so it is one plain path.
+/// Checks the working directory of a new session. The path is shown to people and stored with each
+/// command, so a single plain path is required.
+///
+/// # Errors
+/// [`RequestError::BadArgs`] for a relative path, a `..`, or a control character.
 fn check_directory(directory: Option<&str>) -> Result<(), RequestError> {
     let Some(directory) = directory else { return Ok(()) };
-    let why = if directory.chars().any(char::is_control) {
-        // Not shown: whoever reads it may be a terminal.
-        "`directory` has a control character, such as a line's end; leave it out of the path".to_owned()
+    let reason = if directory.chars().any(char::is_control) {
+        // The path is left out of the text: a terminal may show the text.
+        "`directory` has a control character, such as a line break; remove it from the path".to_owned()
     } else if !directory.starts_with('/') {
-        format!("`directory` is an absolute path inside the sandbox, not `{directory}`")
+        format!("`directory` must be an absolute path inside the sandbox, not `{directory}`")
     } else if directory.split('/').any(|part| part == "..") {
-        format!("`directory` has no `..` in it, as `{directory}` has; give the path that it leads to")
+        format!("`directory` must not contain `..`, but is `{directory}`; give the resolved path")
     } else {
         return Ok(());
     };
-    Err(RequestError::BadArgs(why))
+    Err(RequestError::BadArgs(reason))
 }

@@ -1,4 +1,5 @@
-//! Which session a client's key made: asking again makes no second one, also after a restart, and after the session's end.
+//! Maps clients' idempotency keys to the sessions that they created. A repeated request creates no
+//! second session, even after a restart and after the session's end.
 
 use std::{collections::HashMap, sync::Arc};
 
@@ -12,68 +13,69 @@ use crate::{
     store::{SessionId, SessionQuery, SessionRecord, SessionSnapshot, Store, StoreError},
 };
 
-/// How many sessions are listed at once.
+/// Sessions per page when the keys are loaded.
 const PAGE: usize = 500;
 
-/// One key for each session that was made with one. A client's key is short (`web/request.rs`, and `id` of a frame).
+/// Idempotency keys of all sessions. Bound: one key per session that was created with a key.
+/// `web/request.rs` and the frame's `id` limit the length of a client's key.
 #[derive(Default)]
 pub(super) struct IdempotencyKeys {
-    made: HashMap<String, KeyedSession>,
-    /// Those of the servers before this one are known.
+    sessions: HashMap<String, KeyedSession>,
+    /// True once the keys of earlier servers are loaded.
     is_loaded: watch::Sender<bool>,
 }
 
 struct KeyedSession {
     session: SessionId,
-    /// What was asked for, where that is told.
+    /// Digest of the request that created the session. `None` if the stored key has no digest.
     request_digest: Option<String>,
 }
 
-/// A client's key, together with what it stands for: so that it is noticed when it is used again for something else. What a
-/// session is called is no part of that.
+/// Returns a client's key with the digest of its request appended. The digest detects a key that is
+/// reused for another request. The title is not part of the digest.
 pub fn idempotency_key(name: &str, new: &NewSession) -> String {
-    let unnamed = NewSession { title: None, ..new.clone() };
-    format!("{name}{DIGEST_SEPARATOR}{:08x}", request_digest(&unnamed))
+    let untitled = NewSession { title: None, ..new.clone() };
+    format!("{name}{DIGEST_SEPARATOR}{:08x}", request_digest(&untitled))
 }
 
-/// Between a key's name and what it stands for.
+/// Separates a key's name from its digest.
 const DIGEST_SEPARATOR: &str = " =";
 
 fn split_key(key: &str) -> (&str, Option<&str>) {
     match key.rsplit_once(DIGEST_SEPARATOR) {
-        Some((name, asked)) if asked.len() == 8 => (name, Some(asked)),
+        Some((name, digest)) if digest.len() == 8 => (name, Some(digest)),
         Some(_) | None => (key, None),
     }
 }
 
 impl IdempotencyKeys {
-    /// The session that it made.
+    /// Returns the session that the key created, if any.
     ///
     /// # Errors
-    /// It made one for another wish.
+    /// [`RequestError::IdReused`] if the key created a session for another request.
     pub(super) fn get(&self, key: &str) -> Result<Option<SessionId>, RequestError> {
-        let (name, asked) = split_key(key);
-        match self.made.get(name) {
-            Some(made) if made.request_digest.as_deref().zip(asked).is_some_and(|(then, now)| then != now) => {
+        let (name, digest) = split_key(key);
+        match self.sessions.get(name) {
+            Some(keyed) if keyed.request_digest.as_deref().zip(digest).is_some_and(|(stored, new)| stored != new) => {
                 Err(RequestError::IdReused(name.to_owned()))
             }
-            made => Ok(made.map(|made| made.session)),
+            keyed => Ok(keyed.map(|keyed| keyed.session)),
         }
     }
 
-    /// Of two sessions that the same key made, the first is the one.
+    /// Records a session's key. If two sessions have the same key, the older session wins.
     pub(super) fn insert(&mut self, key: Option<String>, session: SessionId) {
         let Some(key) = key else { return };
-        let (name, asked) = split_key(&key);
-        let made = || KeyedSession { session, request_digest: asked.map(str::to_owned) };
-        let known = self.made.entry(name.to_owned()).or_insert_with(made);
+        let (name, digest) = split_key(&key);
+        let keyed = || KeyedSession { session, request_digest: digest.map(str::to_owned) };
+        let known = self.sessions.entry(name.to_owned()).or_insert_with(keyed);
         if session < known.session {
-            *known = made();
+            *known = keyed();
         }
     }
 
     pub(super) fn insert_loaded(&mut self, keys: Vec<(String, SessionId)>) {
-        keys.into_iter().for_each(|(key, made)| self.insert(Some(key), made));
+        keys.into_iter().for_each(|(key, session)| self.insert(Some(key), session));
         self.is_loaded.send_replace(true);
     }
 
@@ -82,17 +84,17 @@ impl IdempotencyKeys {
     }
 
     pub(super) fn wait_until_loaded(&self) -> impl Future<Output = ()> + use<> {
-        let mut known = self.is_loaded.subscribe();
-        // Where it ends otherwise, the Directory has.
-        async move { drop(known.wait_for(|known| *known).await) }
+        let mut is_loaded = self.is_loaded.subscribe();
+        // An error means that the Directory has stopped.
+        async move { drop(is_loaded.wait_for(|is_loaded| *is_loaded).await) }
     }
 
     pub(super) fn forget(&mut self, session: SessionId) {
-        self.made.retain(|_, made| made.session != session);
+        self.sessions.retain(|_, keyed| keyed.session != session);
     }
 }
 
-/// The keys of all sessions that have ended. Those of the others come with the list of what lives.
+/// Reads the keys of all ended sessions. The keys of the other sessions come with [`Store::live`].
 pub(super) async fn keys_of_ended(store: Arc<dyn Store>) -> Vec<(String, SessionId)> {
     let mut keys = Vec::new();
     for archived in [false, true] {
@@ -103,7 +105,7 @@ pub(super) async fn keys_of_ended(store: Arc<dyn Store>) -> Vec<(String, Session
             ..SessionQuery::default()
         };
         if let Err(e) = list(&*store, query, &mut keys).await {
-            warn!("what clients asked for before this start is not all known; some of it may be done twice: {e}");
+            warn!("could not load all idempotency keys of ended sessions; a repeated request may run twice: {e}");
         }
     }
     keys

@@ -1,4 +1,4 @@
-//! What the Directory hears.
+//! Messages of the Directory.
 
 use actix::prelude::*;
 use tokio::sync::oneshot;
@@ -9,55 +9,58 @@ use crate::{
     store::SessionId,
 };
 
-/// What a new session is to be. Every field has a default.
+/// Settings of a new session. Each field has a default.
 #[derive(Debug, Clone, Default, PartialEq, serde::Serialize, serde::Deserialize, utoipa::ToSchema)]
 #[serde(deny_unknown_fields)]
 pub struct NewSession {
-    /// Defaults to the task's first line.
+    /// Title. Defaults to the task's first line.
     pub title: Option<String>,
-    /// One of `GET /api/options`: `agents`.
+    /// Agent, from `GET /api/options`: `agents`.
     pub agent: Option<String>,
-    /// One of `GET /api/options`: `models`.
+    /// Model, from `GET /api/options`: `models`.
     pub model: Option<String>,
-    /// The sandbox's image, where the driver has images.
+    /// Image of the sandbox, if the driver has images.
     pub image: Option<String>,
-    /// Where commands run, inside the sandbox. Defaults to the workspace.
+    /// Working directory of commands, inside the sandbox. Defaults to the workspace.
     pub directory: Option<String>,
-    /// The first task: the session begins to work at once.
+    /// First task. The session starts to work at once.
     pub task: Option<String>,
-    /// Model calls are refused once this is spent.
+    /// Budget in USD. Model calls are rejected once the budget is spent.
     pub budget_usd: Option<f64>,
 }
 
-/// Make a session. With a `key` ([`super::key_of`]) that was used before, the session that it made.
+/// Creates a session. With a `key` ([`super::idempotency_key`]) that was used before, returns the
+/// session that the key created.
 #[derive(Debug, Message)]
 #[rtype(result = "Result<CreatedSession, RequestError>")]
 pub struct Create {
     pub new: NewSession,
     pub key: Option<String>,
-    /// The wish that it answers, where a client may say that again to the session itself: it acts once.
+    /// Key and digest of the client request that creates the session. If the client repeats the
+    /// request to the session itself, the request still acts once.
     pub dedup_key: Option<IdempotencyKey>,
-    /// The thread of whoever will listen to it, where that is known.
+    /// Thread of the future subscriber, if known. The session's actor starts there.
     pub preferred_thread: Option<ThreadIndex>,
 }
 
-/// A session that was asked for.
+/// Reply to [`Create`].
 #[derive(Debug)]
 pub struct CreatedSession {
     pub session: Addr<Session>,
     pub view: SessionView,
-    /// False where the key had made it before.
+    /// False if an earlier request with the same key created the session.
     pub is_new: bool,
 }
 
-/// The address of a session; its actor is brought back from the journal where it is not live.
+/// Returns the address of a session. Restores the actor from the journal if the actor is not
+/// running.
 #[derive(Debug, Message)]
 #[rtype(result = "Result<Addr<Session>, RequestError>")]
 pub struct Open {
     pub id: SessionId,
 }
 
-/// The same, for somebody who may stop waiting.
+/// Same as [`Open`], for callers that may stop waiting.
 #[derive(Debug, Message)]
 #[rtype(result = "()")]
 pub struct OpenWithReply {
@@ -65,27 +68,27 @@ pub struct OpenWithReply {
     pub reply_to: oneshot::Sender<Result<Addr<Session>, RequestError>>,
 }
 
-/// The address of a session whose actor is live, and nothing otherwise.
+/// Returns the address of a session if its actor is running.
 #[derive(Debug, Message)]
 #[rtype(result = "Option<Addr<Session>>")]
 pub struct GetIfRunning {
     pub id: SessionId,
 }
 
-/// Remove every trace of a session: sandbox, workspace, run directory, journal.
+/// Removes all traces of a session: sandbox, workspace, run directory, journal.
 #[derive(Debug, Message)]
 #[rtype(result = "Result<(), RequestError>")]
 pub struct Purge {
     pub id: SessionId,
 }
 
-/// Let go of every session that is at rest. Returns how many were.
+/// Passivates all idle sessions. Returns their number.
 #[derive(Debug, Message)]
 #[rtype(result = "usize")]
 pub struct PassivateIdle;
 
-/// The server is going: no session is started or brought back any more. With `stop`, those that are live are stopped. The answer
-/// comes when that is written down, and all that they had decided before.
+/// Shuts down: no session starts or restarts from now on. With `stop`, running sessions are
+/// stopped. The reply follows once the stops and all earlier transitions are on disk.
 #[derive(Debug, Message)]
 #[rtype(result = "()")]
 pub struct ShutDown {

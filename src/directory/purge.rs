@@ -1,4 +1,4 @@
-//! How a session goes, with every trace of it.
+//! Removes a session and all its traces.
 
 use std::{io, path::PathBuf, time::Duration};
 
@@ -15,7 +15,7 @@ use crate::{
     store::SessionId,
 };
 
-/// How long a purge waits for a start that is under way: some pull an image meanwhile.
+/// Longest time that a purge waits for a start in flight. A start may pull an image.
 const START_WAIT: Duration = Duration::from_secs(30);
 
 impl Handler<Purge> for Directory {
@@ -23,46 +23,51 @@ impl Handler<Purge> for Directory {
 
     fn handle(&mut self, Purge { id }: Purge, ctx: &mut Context<Directory>) -> Self::Result {
         self.entry.record_handled();
-        // One that keeps falling is not waited for, and none comes back while it is removed, as one does whose end the journal
-        // refuses: it would have a sandbox when it is gone.
-        if let Some(fallen) = self.restarts.get_mut(&id) {
-            fallen.admit_now();
+        // A crash-looping session is opened at once, so the purge does not wait for its backoff.
+        // During the purge no actor restarts, even if the journal rejects the session's end. A
+        // restarted actor would start a sandbox after the purge.
+        if let Some(backoff) = self.restarts.get_mut(&id) {
+            backoff.admit_now();
         }
         let opened = self.open(id, ctx);
         *self.purging.entry(id).or_default() += 1;
         let (store, sandbox) = (self.store.clone(), self.sandbox.clone());
-        let (places, turn) = (self.session_dirs.clone(), self.start_limiter.session_lock(id));
+        let (dirs, session_lock) = (self.session_dirs.clone(), self.start_limiter.session_lock(id));
         let purged = async move {
-            // One that has ended already is as good.
+            // An error means that the session has already ended.
             if let Ok(session) = opened.await {
                 let _ = session.send(End { idempotency_key: None }).await;
             } else if store.get(id).await.map_err(|e| request_error(&e))?.is_none() {
                 return Err(RequestError::NoSession(id.to_string()));
             }
-            // A start that is under way would have its sandbox after this.
-            let Ok(_no_start_is_under_way) = timeout(START_WAIT, turn.lock()).await else {
-                return Err(RequestError::Unavailable("its sandbox is being started; purge it again".to_owned()));
+            // A start in flight would create the sandbox after its removal.
+            let Ok(_no_concurrent_start) = timeout(START_WAIT, session_lock.lock()).await else {
+                return Err(RequestError::Unavailable(
+                    "the session's sandbox is starting; purge the session again in a moment".to_owned(),
+                ));
             };
             sandbox.remove(id).await.map_err(|e| RequestError::Unavailable(e.to_string()))?;
-            // First: of what is forgotten nobody would know that it is to be removed.
-            remove_session_dirs(id, places).await.map_err(|e| {
+            // Before the journal: once the session is forgotten, no record of its directories is
+            // left.
+            remove_session_dirs(id, dirs).await.map_err(|e| {
                 RequestError::Unavailable(format!(
-                    "its directories cannot be removed: {e}; see to that, and purge it again"
+                    "could not remove the session's directories: {e}; fix the cause and purge the session again"
                 ))
             })?;
             store.forget(id).await.map_err(|e| request_error(&e))
         };
         Box::pin(purged.into_actor(self).map(move |purged, directory, ctx| {
-            // Another may have been asked for meanwhile.
-            let left = directory.purging.get(&id).map_or(0, |count| count - 1);
-            match left {
+            // Another purge of the session may have begun meanwhile.
+            let remaining = directory.purging.get(&id).map_or(0, |count| count - 1);
+            match remaining {
                 0 => directory.purging.remove(&id),
-                left => directory.purging.insert(id, left),
+                remaining => directory.purging.insert(id, remaining),
             };
             match &purged {
                 Ok(()) => directory.purged(id),
-                // It had fallen before, or fell of this; what was tried meanwhile came to nothing.
-                Err(_) if left == 0 && directory.stop_cause(id).is_some() => {
+                // The actor stopped before or during the purge, and restarts were suppressed
+                // meanwhile.
+                Err(_) if remaining == 0 && directory.stop_cause(id).is_some() => {
                     directory.restart_with_backoff(id, ctx);
                 }
                 Err(_) => {}
@@ -73,14 +78,15 @@ impl Handler<Purge> for Directory {
 }
 
 impl Directory {
-    /// Whoever listens to it holds its actor, which would live on for them without a journal.
+    /// Drops a purged session and sends [`Purged`] to its actor. Subscribers hold the actor, which
+    /// would otherwise live on without a journal.
     fn purged(&mut self, id: SessionId) {
         match self.slots.get_mut(&id) {
             Some(SessionSlot::Live(session)) => {
                 session.do_send(Purged);
                 self.slots.remove(&id);
             }
-            // It was on its way when the purge began, and a disk that hangs had it wait for longer.
+            // The actor was starting when the purge began, and a hanging disk delayed the start.
             Some(opening @ SessionSlot::Opening(_)) => {
                 let opened = opening.session();
                 actix::spawn(async move {
@@ -98,7 +104,7 @@ impl Directory {
     }
 }
 
-/// Removes a session's directories.
+/// Removes a session's run directory, workspace and home.
 async fn remove_session_dirs(id: SessionId, [runs, workspaces, homes]: [PathBuf; 3]) -> io::Result<()> {
     let run = RunDir::of(&runs, id).root().to_owned();
     remove_tree::remove_trees(vec![run, workspaces.join(id.to_string()), homes.join(id.to_string())]).await

@@ -1,4 +1,4 @@
-//! Sessions whose actors fell, and their way back from the journal.
+//! Restarts sessions from the journal after their actors stopped unexpectedly.
 
 use std::time::{Duration, Instant};
 
@@ -14,23 +14,24 @@ use crate::{
     store::SessionId,
 };
 
-/// The first wait before a session is brought back that fell; it doubles up to [`COME_BACK_MAX`].
+/// First backoff before a restart. Doubles up to [`RESTART_BACKOFF_MAX`].
 const RESTART_BACKOFF: Duration = Duration::from_millis(100);
 const RESTART_BACKOFF_MAX: Duration = Duration::from_secs(10);
-/// A session that has lived for so long since it came back is as good as new: what it falls of later is something else.
+/// Run time after which a restarted session counts as stable. A later stop starts with the first
+/// backoff again.
 const STABLE_AFTER: Duration = Duration::from_secs(60);
 
-/// A session that fell, and may fall again as soon as it is back.
+/// Restart state of a session whose actor stopped unexpectedly.
 pub(super) struct RestartBackoff {
     cause: SessionStopReason,
-    /// How long to wait before the next try.
+    /// Backoff before the next attempt.
     wait: Duration,
-    /// The next try is due at some time: whoever asks for the session in between brings no more of them about.
+    /// The next attempt is scheduled. Requests for the session schedule no further attempts.
     is_scheduled: bool,
-    /// It fell when it was just back. Until the next try is due nobody gets it: those who listen to it would bring it back, and
-    /// down, many times a second.
+    /// The actor stopped right after a restart. Requests are rejected until the next attempt:
+    /// subscribers would otherwise restart the actor many times a second.
     is_crash_looping: bool,
-    /// Since when it is back.
+    /// Time of the restart. `None` while the actor is down.
     running_since: Option<Instant>,
 }
 
@@ -45,16 +46,17 @@ impl RestartBackoff {
         }
     }
 
-    fn record_stop(&mut self, how: SessionStopReason, now: Instant) {
+    fn record_stop(&mut self, cause: SessionStopReason, now: Instant) {
         match self.running_since {
-            Some(back) if now - back >= STABLE_AFTER => {
-                *self = RestartBackoff { is_scheduled: self.is_scheduled, ..RestartBackoff::new(how) }
+            Some(since) if now - since >= STABLE_AFTER => {
+                *self = RestartBackoff { is_scheduled: self.is_scheduled, ..RestartBackoff::new(cause) }
             }
-            Some(_) | None => (self.cause, self.running_since, self.is_crash_looping) = (how, None, true),
+            Some(_) | None => (self.cause, self.running_since, self.is_crash_looping) = (cause, None, true),
         }
     }
 
-    /// How long to wait for the next try, where none is due yet.
+    /// Schedules the next attempt. Returns its backoff, or `None` if an attempt is already
+    /// scheduled.
     fn next_attempt(&mut self) -> Option<Duration> {
         let wait = (!std::mem::replace(&mut self.is_scheduled, true)).then_some(self.wait)?;
         self.wait = (wait * 2).min(RESTART_BACKOFF_MAX);
@@ -65,65 +67,66 @@ impl RestartBackoff {
         (self.is_scheduled, self.is_crash_looping) = (false, false);
     }
 
-    /// Whoever wants it now gets it, be it to fall.
+    /// Admits requests at once, although the session may stop again.
     pub(super) fn admit_now(&mut self) {
         self.is_crash_looping = false;
     }
 
-    /// How it fell, while it is not back.
+    /// Returns the reason of the last stop while the actor is down.
     fn cause(&self) -> Option<SessionStopReason> {
         self.running_since.is_none().then_some(self.cause)
     }
 
-    /// Why nobody gets it now.
+    /// Returns the error for requests that are rejected during the backoff.
     pub(super) fn rejection(&self) -> Option<RequestError> {
         match self.cause {
             _ if !self.is_crash_looping => None,
             SessionStopReason::Passivated => None,
             SessionStopReason::Panicked => Some(RequestError::Unavailable(
-                "the session meets an internal error whenever it comes back; it is tried again in a moment".to_owned(),
+                "the session stops with an internal error at each restart; retrying in a moment".to_owned(),
             )),
-            SessionStopReason::JournalRejected => Some(RequestError::Journal(
-                "the journal refuses what the session has to write; it is tried again in a moment".to_owned(),
-            )),
+            SessionStopReason::JournalRejected => {
+                Some(RequestError::Journal("the journal rejects the session's writes; retrying in a moment".to_owned()))
+            }
         }
     }
 }
 
 impl Directory {
-    /// Brings a session back that a server before this one had, and tries again until it is back: its agent works, and nobody else
-    /// may come who asks for it.
+    /// Restarts a session of an earlier server, and retries until it runs. The session's agent may
+    /// be working while no client asks for the session.
     pub(super) fn recover_session(&mut self, id: SessionId, ctx: &mut Context<Directory>) {
         let opened = self.open(id, ctx).into_actor(self);
         ctx.spawn(opened.map(move |opened, directory, ctx| match opened {
             Ok(_) | Err(RequestError::NoSession(_) | RequestError::Unreadable(_)) => {}
             Err(_) if directory.closing => {}
-            Err(why) => {
-                warn!(session = %id, "the session cannot be brought back yet: {why}");
+            Err(error) => {
+                warn!(session = %id, "could not restart the session yet; retrying: {error}");
                 directory.restarts.entry(id).or_insert_with(|| RestartBackoff::new(SessionStopReason::JournalRejected));
                 directory.restart_with_backoff(id, ctx);
             }
         }));
     }
 
-    /// How a session fell, while it is not back.
+    /// Returns the reason of a session's last stop while its actor is down.
     pub(super) fn stop_cause(&self, id: SessionId) -> Option<SessionStopReason> {
         self.restarts.get(&id).and_then(RestartBackoff::cause)
     }
 
-    /// Brings a session back that fell, after a wait. Whether that is new.
+    /// Schedules a restart with backoff. Returns false if an attempt is already scheduled.
     pub(super) fn restart_with_backoff(&mut self, id: SessionId, ctx: &mut Context<Directory>) -> bool {
         let Some(wait) = self.restarts.get_mut(&id).and_then(RestartBackoff::next_attempt) else { return false };
         ctx.run_later(wait, move |directory, ctx| {
-            if let Some(fallen) = directory.restarts.get_mut(&id) {
-                fallen.begin_attempt();
+            if let Some(backoff) = directory.restarts.get_mut(&id) {
+                backoff.begin_attempt();
                 drop(directory.open(id, ctx));
             }
         });
         true
     }
 
-    /// Forgets the address of an actor that is gone, and returns one that is not: it may be that of a newer one already.
+    /// Drops the address of a stopped actor. Returns the address instead if its actor still runs:
+    /// it may belong to a newer actor.
     fn forget_stopped(&mut self, id: SessionId) -> Option<Addr<Session>> {
         let session = self.slots.get(&id).and_then(SessionSlot::live)?;
         if session.connected() {
@@ -134,13 +137,13 @@ impl Directory {
         None
     }
 
-    /// It is forgotten that a session fell once it has lived for a while.
+    /// Records a restart. The restart state is dropped after [`STABLE_AFTER`].
     pub(super) fn mark_restarted(&mut self, id: SessionId, ctx: &mut Context<Directory>) {
-        let Some(fallen) = self.restarts.get_mut(&id) else { return };
-        let back = Some(Instant::now());
-        fallen.running_since = back;
+        let Some(backoff) = self.restarts.get_mut(&id) else { return };
+        let running_since = Some(Instant::now());
+        backoff.running_since = running_since;
         ctx.run_later(STABLE_AFTER, move |directory, _| {
-            if directory.restarts.get(&id).is_some_and(|fallen| fallen.running_since == back) {
+            if directory.restarts.get(&id).is_some_and(|backoff| backoff.running_since == running_since) {
                 directory.restarts.remove(&id);
             }
         });
@@ -150,27 +153,27 @@ impl Directory {
 impl Handler<SessionStopped> for Directory {
     type Result = ();
 
-    fn handle(&mut self, SessionStopped { id, reason: how }: SessionStopped, ctx: &mut Context<Directory>) {
-        // Purged meanwhile: there is nothing to bring back.
+    fn handle(&mut self, SessionStopped { id, reason }: SessionStopped, ctx: &mut Context<Directory>) {
+        // The session was purged meanwhile.
         if !self.slots.contains_key(&id) {
             return;
         }
         if let Some(session) = self.forget_stopped(id) {
-            // It says so a moment before its mailbox closes.
+            // The report arrives shortly before the actor's mailbox closes.
             ctx.run_later(RESTART_BACKOFF, move |directory, _| {
-                if matches!(directory.slots.get(&id), Some(SessionSlot::Live(there)) if *there == session) {
+                if matches!(directory.slots.get(&id), Some(SessionSlot::Live(live)) if *live == session) {
                     directory.forget_stopped(id);
                 }
             });
         }
-        match how {
+        match reason {
             SessionStopReason::Passivated => {}
-            // The thread that it ran on has ended; the next server brings it back.
+            // The actor's thread has ended. The next server restarts the session.
             SessionStopReason::JournalRejected | SessionStopReason::Panicked if self.closing => {}
             SessionStopReason::JournalRejected | SessionStopReason::Panicked => {
-                info!(session = %id, ?how, "a session fell; bringing it back from its journal");
-                let fell = |fallen: &mut RestartBackoff| fallen.record_stop(how, Instant::now());
-                self.restarts.entry(id).and_modify(fell).or_insert_with(|| RestartBackoff::new(how));
+                info!(session = %id, ?reason, "the session's actor stopped; restarting it from the journal");
+                let record_stop = |backoff: &mut RestartBackoff| backoff.record_stop(reason, Instant::now());
+                self.restarts.entry(id).and_modify(record_stop).or_insert_with(|| RestartBackoff::new(reason));
                 if !self.purging.contains_key(&id) {
                     self.restart_with_backoff(id, ctx);
                 }
@@ -184,31 +187,31 @@ impl Handler<SessionStopped> for Directory {
 mod tests {
     use super::*;
 
-    fn wait(fallen: &mut RestartBackoff) -> u128 {
-        let wait = fallen.next_attempt().expect("none is due yet").as_millis();
-        assert_eq!(fallen.next_attempt(), None, "one try at a time");
-        fallen.begin_attempt();
+    fn wait(backoff: &mut RestartBackoff) -> u128 {
+        let wait = backoff.next_attempt().expect("no attempt is scheduled").as_millis();
+        assert_eq!(backoff.next_attempt(), None, "one attempt at a time");
+        backoff.begin_attempt();
         wait
     }
 
     #[test]
-    fn a_session_that_falls_at_once_waits_longer_each_time_until_it_has_lived_for_a_while() {
+    fn restart_backoff_grows_until_session_is_stable() {
         let mut now = Instant::now();
-        let mut fallen = RestartBackoff::new(SessionStopReason::Panicked);
-        assert!(fallen.rejection().is_none(), "the first time it is had as soon as somebody wants it");
-        let mut waits = vec![wait(&mut fallen)];
-        for lived in [1, 59, 0, 0, 0, 0, 0, 0] {
-            (fallen.running_since, now) = (Some(now), now + Duration::from_secs(lived));
-            assert_eq!(fallen.cause(), None);
-            fallen.record_stop(SessionStopReason::Panicked, now);
-            assert_eq!(fallen.cause(), Some(SessionStopReason::Panicked));
-            assert!(fallen.rejection().is_some());
-            waits.push(wait(&mut fallen));
-            assert!(fallen.rejection().is_none(), "it is tried");
+        let mut backoff = RestartBackoff::new(SessionStopReason::Panicked);
+        assert!(backoff.rejection().is_none(), "the first restart rejects no requests");
+        let mut waits = vec![wait(&mut backoff)];
+        for ran_for in [1, 59, 0, 0, 0, 0, 0, 0] {
+            (backoff.running_since, now) = (Some(now), now + Duration::from_secs(ran_for));
+            assert_eq!(backoff.cause(), None);
+            backoff.record_stop(SessionStopReason::Panicked, now);
+            assert_eq!(backoff.cause(), Some(SessionStopReason::Panicked));
+            assert!(backoff.rejection().is_some());
+            waits.push(wait(&mut backoff));
+            assert!(backoff.rejection().is_none(), "requests are admitted once the attempt begins");
         }
         assert_eq!(waits, [100, 200, 400, 800, 1600, 3200, 6400, 10_000, 10_000]);
-        fallen.running_since = Some(now);
-        fallen.record_stop(SessionStopReason::JournalRejected, now + STABLE_AFTER);
-        assert_eq!((wait(&mut fallen), fallen.cause()), (100, Some(SessionStopReason::JournalRejected)));
+        backoff.running_since = Some(now);
+        backoff.record_stop(SessionStopReason::JournalRejected, now + STABLE_AFTER);
+        assert_eq!((wait(&mut backoff), backoff.cause()), (100, Some(SessionStopReason::JournalRejected)));
     }
 }

@@ -1,4 +1,4 @@
-//! Sessions that fall and come back: over a store that can be told to fail, and a link that only listens.
+//! Tests of the Directory, over a store that fails on request and a link that only records effects.
 
 mod idempotency_keys;
 mod restarts;
@@ -15,21 +15,24 @@ use std::{
 
 use greenroom_protocol::{
     Event, EventBody, Observation, ObservationKind,
-    link::{AgentHello, AgentReport, AgentSettings, LINK_VERSION, ProviderApi, WorkOutcome},
+    link::{AgentReport, WorkOutcome},
 };
 
 use super::*;
 use crate::{
     gateway::{GatewayNotice, GatewayOptions, MeteredUsage},
     sandbox::{FoundSandbox, ProgressCallback, SandboxError, SandboxExit, SandboxPresence, SandboxSpec, SandboxStats},
-    session::messages::{
-        Attach, End, GetView, HelloReceived, Interrupt, LinkPort, NoticeReceived, OutOfOrder, Published, Reconcile,
-        Relay, Reported, SessionStopReason, UpdateMetadata, effects,
+    session::{
+        messages::{
+            Attach, End, GetView, Interrupt, NoticeReceived, OutOfOrder, Published, Reconcile, Relay, Reported,
+            SessionStopReason, UpdateMetadata, effects,
+        },
+        testkit,
     },
     store::{JournalEvent, ReadLimit, Seq, SessionRecord, faulty::FaultyStore},
 };
 
-/// No wall at all: nothing ever runs in it.
+/// Driver whose calls all succeed and in which nothing runs.
 struct DirectoryTestSandbox;
 
 #[async_trait]
@@ -75,127 +78,115 @@ impl SandboxDriver for DirectoryTestSandbox {
     }
 }
 
-/// Takes a session's orders and keeps their names; what is to be taken away stays until it is said to be gone.
+/// Link that records effects as text. A stop stays in flight until the test completes it.
 #[derive(Clone)]
 struct DirectoryTestLink {
-    orders: Arc<Mutex<Vec<String>>>,
-    stop_orders: Arc<Mutex<Vec<effects::StopSandbox>>>,
+    recorded: Arc<Mutex<Vec<String>>>,
+    stops: Arc<Mutex<Vec<effects::StopSandbox>>>,
 }
 
 impl Actor for DirectoryTestLink {
     type Context = Context<DirectoryTestLink>;
 }
 
-macro_rules! hears {
-    ($($order:ident),+) => {$(
-        impl Handler<effects::$order> for DirectoryTestLink {
+macro_rules! records {
+    ($($effect:ident),+) => {$(
+        impl Handler<effects::$effect> for DirectoryTestLink {
             type Result = ();
-            fn handle(&mut self, order: effects::$order, _: &mut Context<DirectoryTestLink>) {
-                self.orders.lock().expect("nobody panics here").push(format!("{order:?}"));
+            fn handle(&mut self, effect: effects::$effect, _: &mut Context<DirectoryTestLink>) {
+                self.recorded.lock().expect("lock is never poisoned: no holder panics").push(format!("{effect:?}"));
             }
         }
     )+};
 }
-hears!(StartSandbox, DeliverToAgent, AbortModelStreams, PauseSandbox, UnpauseSandbox);
+records!(StartSandbox, DeliverToAgent, AbortModelStreams, PauseSandbox, UnpauseSandbox);
 
 impl Handler<effects::StopSandbox> for DirectoryTestLink {
     type Result = ();
-    fn handle(&mut self, order: effects::StopSandbox, _: &mut Context<DirectoryTestLink>) {
-        self.stop_orders.lock().expect("nobody panics here").push(order);
+    fn handle(&mut self, effect: effects::StopSandbox, _: &mut Context<DirectoryTestLink>) {
+        self.stops.lock().expect("lock is never poisoned: no holder panics").push(effect);
     }
 }
 
 struct DirectoryTestHarness {
     directory: Addr<Directory>,
     store: Arc<FaultyStore>,
-    orders: Arc<Mutex<Vec<String>>>,
-    /// Orders to take a sandbox away, under way.
-    stop_orders: Arc<Mutex<Vec<effects::StopSandbox>>>,
-    /// Where sessions made their links.
+    recorded: Arc<Mutex<Vec<String>>>,
+    /// Stops in flight.
+    stops: Arc<Mutex<Vec<effects::StopSandbox>>>,
+    /// Threads on which sessions created their links.
     links: Arc<Mutex<Vec<ThreadId>>>,
     threads: SessionThreads,
-    starts: Arc<StartLimiter>,
+    start_limiter: Arc<StartLimiter>,
 }
 
 fn harness(store: Arc<FaultyStore>) -> DirectoryTestHarness {
-    let orders: Arc<Mutex<Vec<String>>> = Arc::default();
-    let kills: Arc<Mutex<Vec<effects::StopSandbox>>> = Arc::default();
+    let recorded: Arc<Mutex<Vec<String>>> = Arc::default();
+    let stops: Arc<Mutex<Vec<effects::StopSandbox>>> = Arc::default();
     let links: Arc<Mutex<Vec<ThreadId>>> = Arc::default();
-    let (made, threads) = (links.clone(), SessionThreads::start());
+    let (link_threads, threads) = (links.clone(), SessionThreads::start());
     let gateway = Gateway::new(GatewayOptions::default()).expect("a gateway without keys");
-    let (census, starts) = (ActorRegistry::default(), Arc::new(StartLimiter::new(8, 8)));
-    let (kept, register, ear) =
-        (store.clone(), census.clone(), DirectoryTestLink { orders: orders.clone(), stop_orders: kills.clone() });
+    let (actor_registry, start_limiter) = (ActorRegistry::default(), Arc::new(StartLimiter::new(8, 8)));
+    let (session_store, session_registry, link) =
+        (store.clone(), actor_registry.clone(), DirectoryTestLink { recorded: recorded.clone(), stops: stops.clone() });
     let nowhere = || std::path::PathBuf::from("/nonexistent");
     let directory = Directory::start(DirectoryParts {
         store: store.clone(),
-        actor_registry: census,
+        actor_registry,
         gateway,
         sandbox: Arc::new(DirectoryTestSandbox),
-        start_limiter: starts.clone(),
+        start_limiter: start_limiter.clone(),
         runs: nowhere(),
         workspaces: nowhere(),
         homes: nowhere(),
         threads: threads.clone(),
-        sessions: Box::new(move |fell| session::SessionDeps {
-            store: kept,
-            actor_registry: register,
+        sessions: Box::new(move |session_stopped| session::SessionDeps {
+            store: session_store,
+            actor_registry: session_registry,
             make_link: Box::new(move |_, _, _| {
-                made.lock().expect("nobody panics here").push(thread::current().id());
-                let ear = ear.clone().start();
-                LinkPort {
-                    cancel_on_drop: tokio_util::sync::CancellationToken::new().drop_guard(),
-                    start_sandbox: ear.clone().recipient(),
-                    deliver_to_agent: ear.clone().recipient(),
-                    abort_model_streams: ear.clone().recipient(),
-                    pause_sandbox: ear.clone().recipient(),
-                    unpause_sandbox: ear.clone().recipient(),
-                    stop_sandbox: ear.recipient(),
-                }
+                link_threads.lock().expect("lock is never poisoned: no holder panics").push(thread::current().id());
+                let link = link.clone().start();
+                testkit::link_port(&link)
             }),
             check_model: Box::new(|_| Ok(())),
-            settings_for: Box::new(|record| AgentSettings {
-                model: record.model.clone(),
-                api: ProviderApi::Anthropic,
-                directory: "/workspace".into(),
-                run_timeout_s: 1,
-                max_steps: 1,
-            }),
-            session_stopped: fell,
+            settings_for: Box::new(|record| testkit::agent_settings(&record.model)),
+            session_stopped,
         }),
     });
-    DirectoryTestHarness { directory, store, orders, stop_orders: kills, links, threads, starts }
+    DirectoryTestHarness { directory, store, recorded, stops, links, threads, start_limiter }
 }
 
 impl DirectoryTestHarness {
     async fn create(&self, key: Option<&str>) -> CreatedSession {
         let create =
             Create { new: NewSession::default(), key: key.map(str::to_owned), dedup_key: None, preferred_thread: None };
-        self.directory.send(create).await.expect("it lives").expect("it is made")
+        self.directory.send(create).await.expect("the actor is alive").expect("the session is created")
     }
 
     async fn open(&self, id: SessionId) -> OpenResult {
-        self.directory.send(Open { id }).await.expect("the Directory lives")
+        self.directory.send(Open { id }).await.expect("the Directory is alive")
     }
 
     async fn events(&self, id: SessionId) -> Vec<Event> {
-        let page = self.store.read(id, 0, ReadLimit { events: 1000, bytes: 1 << 20 }).await.expect("it can be read");
+        let page =
+            self.store.read(id, 0, ReadLimit { events: 1000, bytes: 1 << 20 }).await.expect("the journal is readable");
         let event = |(_, event): (Seq, JournalEvent)| serde_json::from_slice(&event.json).expect("an event");
         page.into_iter().map(event).collect()
     }
 
-    /// The name in the first order that has a field like that, once it has come: orders go to another thread.
-    async fn ordered(&self, field: &str) -> String {
-        let named = |order: &String| Some(order.split(&format!("{field}: \"")).nth(1)?.split('"').next()?.to_owned());
-        let first = || self.orders.lock().expect("nobody panics here").iter().find_map(named);
-        eventually(&format!("an order with `{field}`"), || async { first().is_some() }).await;
-        first().expect("it was just there")
+    /// Waits for the first recorded effect with this field, and returns the field's value. Effects
+    /// arrive from another thread.
+    async fn first_effect_field(&self, field: &str) -> String {
+        let named = |effect: &String| Some(effect.split(&format!("{field}: \"")).nth(1)?.split('"').next()?.to_owned());
+        let first = || self.recorded.lock().expect("lock is never poisoned: no holder panics").iter().find_map(named);
+        eventually(&format!("an effect with `{field}`"), || async { first().is_some() }).await;
+        first().expect("recorded effects are never removed")
     }
 
-    /// Lets one order be carried out that takes a sandbox away, once it is given: orders go to another thread.
+    /// Waits for a stop and completes it. Effects arrive from another thread.
     async fn complete_stop(&self) {
-        let one = || self.stop_orders.lock().expect("nobody panics here").pop();
-        eventually("an order to take a sandbox away", || async { one().is_some() }).await;
+        let one = || self.stops.lock().expect("lock is never poisoned: no holder panics").pop();
+        eventually("a stop of the sandbox", || async { one().is_some() }).await;
     }
 
     async fn has_error(&self, id: SessionId, code: &str) -> bool {
@@ -211,26 +202,15 @@ async fn eventually<F: Future<Output = bool>>(what: &str, mut holds: impl FnMut(
         }
         tokio::time::sleep(Duration::from_millis(10)).await;
     }
-    panic!("waited in vain for {what}");
+    panic!("timed out waiting for {what}");
 }
 
 fn say(content: &str, key: Option<&str>) -> Relay {
-    let wish = ClientRequest::Message { content: content.into(), mode: Default::default(), attachments: vec![] };
-    Relay { request: wish, idempotency_key: key.map(str::to_owned) }
+    let request = ClientRequest::Message { content: content.into(), mode: Default::default(), attachments: vec![] };
+    Relay { request, idempotency_key: key.map(str::to_owned) }
 }
 
-fn greet(boot: &str) -> HelloReceived {
-    let hello = AgentHello {
-        link_version: LINK_VERSION,
-        boot: boot.into(),
-        agent_version: String::new(),
-        last_n: 0,
-        turn: None,
-    };
-    HelloReceived { hello }
-}
-
-/// A listener that counts how often it was told to look.
+/// Subscriber that records whether it was notified.
 struct PublishedProbe(Arc<AtomicBool>);
 
 impl Actor for PublishedProbe {
@@ -245,230 +225,269 @@ impl Handler<Published> for PublishedProbe {
 }
 
 #[actix::test]
-async fn a_title_that_is_given_again_or_refused_changes_nothing() {
-    let house = harness(Arc::default());
-    let session = house.create(None).await.session;
+async fn repeated_or_rejected_title_changes_nothing() {
+    let harness = harness(Arc::default());
+    let session = harness.create(None).await.session;
     let initialize = |title: &str, key: &str| {
-        let wish = ClientRequest::Initialize {
+        let request = ClientRequest::Initialize {
             title: Some(title.to_owned()),
             model: None,
             image: None,
             directory: None,
             agent_cls: None,
         };
-        session.send(Relay { request: wish, idempotency_key: Some(key.to_owned()) })
+        session.send(Relay { request, idempotency_key: Some(key.to_owned()) })
     };
-    let title = async || session.send(GetView).await.expect("it lives").title;
-    initialize("first", "k").await.expect("it lives").expect("it is taken");
+    let title = async || session.send(GetView).await.expect("the actor is alive").title;
+    initialize("first", "k").await.expect("the actor is alive").expect("the request is accepted");
     let renamed = UpdateMetadata { title: Some("second".to_owned()), archived: None, model: None };
-    session.send(renamed).await.expect("it lives").expect("it is taken");
-    initialize("first", "k").await.expect("it lives").expect("it is known");
+    session.send(renamed).await.expect("the actor is alive").expect("the request is accepted");
+    initialize("first", "k").await.expect("the actor is alive").expect("the repeated request is accepted");
     assert_eq!(title().await, "second");
-    session.send(End::default()).await.expect("it lives").expect("it ends");
-    initialize("third", "l").await.expect("it lives").expect_err("it has ended");
+    session.send(End::default()).await.expect("the actor is alive").expect("the session ends");
+    initialize("third", "l").await.expect("the actor is alive").expect_err("the session has ended");
     assert_eq!(title().await, "second");
 }
 
 #[actix::test]
-async fn one_session_has_one_actor() {
-    let house = harness(Arc::default());
-    let id = house.create(None).await.view.id;
-    let (one, two) = futures::join!(house.open(id), house.open(id));
-    assert_eq!(one.expect("it is there"), two.expect("it is there"));
+async fn session_has_one_actor() {
+    let harness = harness(Arc::default());
+    let id = harness.create(None).await.view.id;
+    let (one, two) = futures::join!(harness.open(id), harness.open(id));
+    assert_eq!(one.expect("the session exists"), two.expect("the session exists"));
     let unknown = SessionId::generate();
-    assert_eq!(house.open(unknown).await.expect_err("nobody made it").code(), "not_found");
+    assert_eq!(harness.open(unknown).await.expect_err("no such session exists").code(), "not_found");
 }
 
-/// Done when it is on disk; an error where it was not taken.
+/// Sends reports and waits until they are on disk.
+///
+/// # Errors
+/// `OutOfOrder` if the session did not accept the reports.
 async fn report(session: &Addr<Session>, boot: &str, n: u64, reports: Vec<AgentReport>) -> Result<(), OutOfOrder> {
-    let (durable, on_disk) = oneshot::channel();
-    session.send(Reported { boot: boot.into(), n, reports, durable }).await.expect("it lives");
-    on_disk.await.expect("it is told")
+    let (durable, persisted) = oneshot::channel();
+    session.send(Reported { boot: boot.into(), n, reports, durable }).await.expect("the actor is alive");
+    persisted.await.expect("the session replies")
 }
 
 #[actix::test]
-async fn a_report_is_taken_once_and_in_its_order() {
-    let house = harness(Arc::default());
-    let made = house.create(None).await;
-    made.session.send(greet("b")).await.expect("it lives").expect("it is welcomed");
-    made.session.send(say("go", None)).await.expect("it lives").expect("it is taken");
-    let said = || {
+async fn report_is_stored_once_and_in_order() {
+    let harness = harness(Arc::default());
+    let created = harness.create(None).await;
+    created.session.send(testkit::hello("b")).await.expect("the actor is alive").expect("the hello is accepted");
+    created.session.send(say("go", None)).await.expect("the actor is alive").expect("the request is accepted");
+    let messages = || {
         let seen = ObservationKind::Message { partial: false };
         let body = Observation { kind: seen, content: "x".repeat(100_000) }.into();
         vec![AgentReport::Event { item: Some("i".into()), body }]
     };
     for n in [1, 1] {
-        report(&made.session, "b", n, said()).await.expect("it is on disk");
+        report(&created.session, "b", n, messages()).await.expect("the report is on disk");
     }
-    assert_eq!(report(&made.session, "b", 3, said()).await, Err(OutOfOrder { n: 3, newest: 1 }));
+    assert_eq!(report(&created.session, "b", 3, messages()).await, Err(OutOfOrder { n: 3, newest: 1 }));
     assert_eq!(
-        report(&made.session, "other", 2, said()).await,
+        report(&created.session, "other", 2, messages()).await,
         Err(OutOfOrder { n: 2, newest: 0 }),
-        "of another start"
+        "the numbers of another boot start anew"
     );
-    let events = house.events(made.view.id).await;
-    let said: Vec<_> =
+    let events = harness.events(created.view.id).await;
+    let messages: Vec<_> =
         events.iter().filter(|event| event.body.name() == "message" && event.item.as_deref() == Some("i")).collect();
-    assert_eq!(said.len(), 1);
-    let report = AgentReport::TurnEnded { turn: house.ordered("turn").await, outcome: WorkOutcome::Done };
-    self::report(&made.session, "b", 2, vec![report]).await.expect("it is on disk");
-    let refusal = made.session.send(Interrupt::default()).await.expect("it lives").expect_err("nothing runs");
-    assert_eq!(refusal.code(), "nothing_to_interrupt");
+    assert_eq!(messages.len(), 1);
+    let report = AgentReport::TurnEnded { turn: harness.first_effect_field("turn").await, outcome: WorkOutcome::Done };
+    self::report(&created.session, "b", 2, vec![report]).await.expect("the report is on disk");
+    let error =
+        created.session.send(Interrupt::default()).await.expect("the actor is alive").expect_err("no turn is running");
+    assert_eq!(error.code(), "nothing_to_interrupt");
 }
 
 #[actix::test]
-async fn reports_that_come_together_are_each_taken_once() {
-    let house = harness(Arc::default());
-    let made = house.create(None).await;
-    made.session.send(greet("b")).await.expect("it lives").expect("it is welcomed");
-    let said = |content: u64| {
+async fn overlapping_report_batches_are_stored_once() {
+    let harness = harness(Arc::default());
+    let created = harness.create(None).await;
+    created.session.send(testkit::hello("b")).await.expect("the actor is alive").expect("the hello is accepted");
+    let messages = |content: u64| {
         let body =
             Observation { kind: ObservationKind::Message { partial: false }, content: content.to_string() }.into();
         AgentReport::Event { item: None, body }
     };
-    let together = |n, count| report(&made.session, "b", n, (n..n + count).map(said).collect());
-    // Those that overlap: the connection was cut before the agent knew.
+    let report_batch = |n, count| report(&created.session, "b", n, (n..n + count).map(messages).collect());
+    // Overlapping reports: the connection was cut before the acknowledgement arrived.
     for (n, count) in [(1, 3), (1, 3), (2, 4), (5, 1), (6, 2)] {
-        together(n, count).await.expect("they are on disk");
+        report_batch(n, count).await.expect("the reports are on disk");
     }
-    assert!(together(9, 2).await.is_err(), "one is missing");
-    let events = house.events(made.view.id).await;
-    let said = events.iter().filter_map(|event| match &event.body {
+    assert!(report_batch(9, 2).await.is_err(), "report 8 is missing");
+    let events = harness.events(created.view.id).await;
+    let messages = events.iter().filter_map(|event| match &event.body {
         EventBody::Observation(Observation { kind: ObservationKind::Message { .. }, content }) => Some(content.clone()),
         _ => None,
     });
-    assert_eq!(said.collect::<Vec<_>>(), ["1", "2", "3", "4", "5", "6", "7"]);
+    assert_eq!(messages.collect::<Vec<_>>(), ["1", "2", "3", "4", "5", "6", "7"]);
     let seqs: Vec<_> = events.iter().map(|event| event.seq).collect();
     assert_eq!(seqs, (1..=events.len() as u64).collect::<Vec<_>>());
 }
 
-/// Decide, write down, tell: while an event is on its way to disk, nobody sees it, hears of it, or is ordered by it.
+/// Decide, persist, publish: an event in flight to disk is not readable, not published and causes
+/// no effect.
 #[actix::test]
-async fn nothing_is_told_before_it_is_on_disk() {
-    let house = harness(Arc::default());
-    let made = house.create(None).await;
-    made.session.send(greet("b")).await.expect("it lives").expect("it is welcomed");
-    let listener = PublishedProbe(Arc::default()).start().recipient();
-    let listening = made.session.send(Attach { subscriber: listener }).await.expect("it lives").subscription;
-    let on_disk = || async { house.store.get(made.view.id).await.ok().flatten().map(|snapshot| snapshot.tail) };
-    eventually("what came before to be told", || async { on_disk().await == Some(listening.tail()) }).await;
-    let before = listening.tail();
+async fn nothing_is_published_before_it_is_on_disk() {
+    let harness = harness(Arc::default());
+    let created = harness.create(None).await;
+    created.session.send(testkit::hello("b")).await.expect("the actor is alive").expect("the hello is accepted");
+    let subscriber = PublishedProbe(Arc::default()).start().recipient();
+    let subscription = created.session.send(Attach { subscriber }).await.expect("the actor is alive").subscription;
+    let persisted_tail =
+        || async { harness.store.get(created.view.id).await.ok().flatten().map(|snapshot| snapshot.tail) };
+    eventually("the earlier events to be published", || async { persisted_tail().await == Some(subscription.tail()) })
+        .await;
+    let before = subscription.tail();
     let run = |command: &str| Relay { request: ClientRequest::Run { command: command.into() }, idempotency_key: None };
-    house.store.gate_appends();
-    let mut answers: Vec<_> = ["one", "two", "three"].map(|command| Box::pin(made.session.send(run(command)))).into();
-    let ordered =
-        || house.orders.lock().expect("nobody panics here").iter().filter(|o| o.contains("command: \"")).count();
+    harness.store.gate_appends();
+    let mut answers: Vec<_> =
+        ["one", "two", "three"].map(|command| Box::pin(created.session.send(run(command)))).into();
+    let delivered_count = || {
+        harness
+            .recorded
+            .lock()
+            .expect("lock is never poisoned: no holder panics")
+            .iter()
+            .filter(|o| o.contains("command: \""))
+            .count()
+    };
     for (n, answer) in answers.iter_mut().enumerate() {
         let early = tokio::time::timeout(Duration::from_millis(20), &mut *answer).await;
         assert!(early.is_err(), "answer {n} came before its event was on disk");
     }
-    assert_eq!((listening.tail(), ordered()), (before, 0));
+    assert_eq!((subscription.tail(), delivered_count()), (before, 0));
     let mut tail = before;
     for (n, answer) in answers.into_iter().enumerate() {
-        house.store.release_one();
-        let accepted = answer.await.expect("it lives").expect("it is taken");
-        assert!(accepted.seq.is_some_and(|seq| seq > tail && seq <= listening.tail()), "answer {n}: {accepted:?}");
-        tail = listening.tail();
-        // One command runs at a time, so only the first is ordered.
-        eventually("the first to be ordered", || async { ordered() == 1 }).await;
+        harness.store.release_one();
+        let accepted = answer.await.expect("the actor is alive").expect("the request is accepted");
+        assert!(accepted.seq.is_some_and(|seq| seq > tail && seq <= subscription.tail()), "answer {n}: {accepted:?}");
+        tail = subscription.tail();
+        // User actions run one at a time, so only the first is delivered.
+        eventually("the first command to be delivered", || async { delivered_count() == 1 }).await;
     }
 }
 
-/// An agent does not say again what was acknowledged, so a server that comes later must know all that followed from it.
+/// An agent does not resend acknowledged reports, so a later server must have all their
+/// consequences.
 #[actix::test]
-async fn what_is_acknowledged_is_known_to_the_next_server() {
+async fn acknowledged_reports_survive_a_server_change() {
     let first = harness(Arc::default());
-    let made = first.create(None).await;
-    made.session.send(greet("b")).await.expect("it lives").expect("it is welcomed");
-    made.session.send(say("go", None)).await.expect("it lives").expect("it is taken");
+    let created = first.create(None).await;
+    created.session.send(testkit::hello("b")).await.expect("the actor is alive").expect("the hello is accepted");
+    created.session.send(say("go", None)).await.expect("the actor is alive").expect("the request is accepted");
     let run = Relay { request: ClientRequest::Run { command: "true".into() }, idempotency_key: None };
-    made.session.send(run).await.expect("it lives").expect("it is taken");
-    let act_ended =
-        AgentReport::UserActionEnded { user_action: first.ordered("user_action").await, outcome: WorkOutcome::Done };
-    let turn_ended = AgentReport::TurnEnded { turn: first.ordered("turn").await, outcome: WorkOutcome::Done };
-    report(&made.session, "b", 1, vec![act_ended]).await.expect("it is on disk");
+    created.session.send(run).await.expect("the actor is alive").expect("the request is accepted");
+    let action_ended = AgentReport::UserActionEnded {
+        user_action: first.first_effect_field("user_action").await,
+        outcome: WorkOutcome::Done,
+    };
+    let turn_ended =
+        AgentReport::TurnEnded { turn: first.first_effect_field("turn").await, outcome: WorkOutcome::Done };
+    report(&created.session, "b", 1, vec![action_ended]).await.expect("the report is on disk");
     let second = harness(first.store.clone());
-    let again = second.open(made.view.id).await.expect("it is brought back");
-    again.send(greet("b")).await.expect("it lives").expect("it is welcomed");
-    report(&again, "b", 2, vec![turn_ended]).await.expect("it is on disk");
-    assert_eq!(again.send(GetView).await.expect("it lives").state, AgentState::Idle, "the command ended before");
+    let again = second.open(created.view.id).await.expect("the session is restarted");
+    again.send(testkit::hello("b")).await.expect("the actor is alive").expect("the hello is accepted");
+    report(&again, "b", 2, vec![turn_ended]).await.expect("the report is on disk");
+    assert_eq!(
+        again.send(GetView).await.expect("the actor is alive").state,
+        AgentState::Idle,
+        "the command ended before the restart"
+    );
 }
 
 #[actix::test]
-async fn only_what_is_at_rest_is_let_go() {
-    let house = harness(Arc::default());
-    let made = house.create(None).await;
-    assert_eq!(house.directory.send(PassivateIdle).await.expect("it lives"), 0);
-    made.session.send(End::default()).await.expect("it lives").expect("it ends");
-    assert_eq!(house.directory.send(PassivateIdle).await.expect("it lives"), 0, "its sandbox is being taken away");
-    house.complete_stop().await;
-    assert_eq!(house.directory.send(PassivateIdle).await.expect("it lives"), 1);
-    eventually("its actor to be gone", || async { !made.session.connected() }).await;
-    let again = house.open(made.view.id).await.expect("its journal is there");
-    let refusal = again.send(say("more", None)).await.expect("it lives").expect_err("it is closed");
-    assert_eq!(refusal.code(), "ended");
-    house.directory.send(Purge { id: made.view.id }).await.expect("it lives").expect("it is purged");
-    assert_eq!(house.open(made.view.id).await.expect_err("no trace").code(), "not_found");
+async fn only_idle_sessions_are_passivated() {
+    let harness = harness(Arc::default());
+    let created = harness.create(None).await;
+    assert_eq!(harness.directory.send(PassivateIdle).await.expect("the actor is alive"), 0);
+    created.session.send(End::default()).await.expect("the actor is alive").expect("the session ends");
+    assert_eq!(
+        harness.directory.send(PassivateIdle).await.expect("the actor is alive"),
+        0,
+        "the sandbox is being stopped"
+    );
+    harness.complete_stop().await;
+    assert_eq!(harness.directory.send(PassivateIdle).await.expect("the actor is alive"), 1);
+    eventually("the actor to stop", || async { !created.session.connected() }).await;
+    let again = harness.open(created.view.id).await.expect("the journal exists");
+    let error = again.send(say("more", None)).await.expect("the actor is alive").expect_err("the session has ended");
+    assert_eq!(error.code(), "ended");
+    harness
+        .directory
+        .send(Purge { id: created.view.id })
+        .await
+        .expect("the actor is alive")
+        .expect("the session is purged");
+    assert_eq!(harness.open(created.view.id).await.expect_err("the session is gone").code(), "not_found");
 }
 
-/// Otherwise the order would be carried out on the sandbox that the next actor of the session brings up.
+/// Otherwise the stop would hit the sandbox that the session's next actor starts.
 #[actix::test]
-async fn a_session_is_not_let_go_while_its_sandbox_is_being_stopped() {
-    let house = harness(Arc::default());
-    let session = house.create(None).await.session;
-    let settle = || session.send(Reconcile { observed: SandboxPresence::Running });
-    let tidy = || house.directory.send(PassivateIdle);
-    session.send(Stop::default()).await.expect("it lives").expect("it is stopped");
-    assert_eq!((settle().await, tidy().await), (Ok(false), Ok(0)), "it is being stopped, once");
-    house.complete_stop().await;
-    assert_eq!((settle().await, tidy().await), (Ok(true), Ok(0)), "it was seen to run all the same");
-    house.complete_stop().await;
-    assert_eq!(tidy().await, Ok(1));
+async fn session_with_stop_in_flight_is_not_passivated() {
+    let harness = harness(Arc::default());
+    let session = harness.create(None).await.session;
+    let reconcile = || session.send(Reconcile { observed: SandboxPresence::Running });
+    let passivate_idle = || harness.directory.send(PassivateIdle);
+    session.send(Stop::default()).await.expect("the actor is alive").expect("the session is stopped");
+    assert_eq!((reconcile().await, passivate_idle().await), (Ok(false), Ok(0)), "a stop in flight is not repeated");
+    harness.complete_stop().await;
+    assert_eq!(
+        (reconcile().await, passivate_idle().await),
+        (Ok(true), Ok(0)),
+        "a sandbox that still runs is stopped again"
+    );
+    harness.complete_stop().await;
+    assert_eq!(passivate_idle().await, Ok(1));
 }
 
 #[actix::test]
-async fn a_server_that_goes_stops_what_it_is_asked_to_and_brings_nothing_back() {
-    let house = harness(Arc::default());
-    let made = house.create(None).await;
-    house.directory.send(ShutDown { stop: true }).await.expect("it lives");
-    let view = made.session.send(GetView).await.expect("it lives");
+async fn shutdown_stops_sessions_and_restarts_none() {
+    let harness = harness(Arc::default());
+    let created = harness.create(None).await;
+    harness.directory.send(ShutDown { stop: true }).await.expect("the actor is alive");
+    let view = created.session.send(GetView).await.expect("the actor is alive");
     assert_eq!((view.state, view.reason.as_deref()), (AgentState::Stopped, Some("the server ended")));
-    house.directory.do_send(SessionStopped { id: made.view.id, reason: SessionStopReason::Panicked });
+    harness.directory.do_send(SessionStopped { id: created.view.id, reason: SessionStopReason::Panicked });
     let create = Create { new: NewSession::default(), key: None, dedup_key: None, preferred_thread: None };
-    let refused = house.directory.send(create).await.expect("it lives").map(drop);
-    assert!(matches!(refused, Err(RequestError::Unavailable(_))), "{refused:?}");
-    assert_eq!(house.open(made.view.id).await.map(drop), Ok(()), "what is live can still be asked");
+    let rejected = harness.directory.send(create).await.expect("the actor is alive").map(drop);
+    assert!(matches!(rejected, Err(RequestError::Unavailable(_))), "{rejected:?}");
+    assert_eq!(harness.open(created.view.id).await.map(drop), Ok(()), "a running session stays available");
 }
 
 #[actix::test]
-async fn a_session_lives_where_whoever_asked_for_it_listens() {
-    let house = harness(Arc::default());
-    for near in house.threads.indexes() {
-        let (tell, told) = oneshot::channel();
-        house.threads.run(near, move || tell.send(thread::current().id()).expect("somebody waits"));
-        let thread = told.await.expect("the thread runs");
-        let create = Create { new: NewSession::default(), key: None, dedup_key: None, preferred_thread: Some(near) };
-        let made = house.directory.send(create).await.expect("it lives").expect("it is made");
-        assert!(made.session.connected());
-        assert_eq!(house.threads.thread_of(made.view.id), near, "whoever comes later finds it there");
-        assert_eq!(house.links.lock().expect("nobody panics here").pop(), Some(thread));
+async fn session_runs_on_preferred_thread() {
+    let harness = harness(Arc::default());
+    for preferred in harness.threads.indexes() {
+        let (id_tx, id_rx) = oneshot::channel();
+        harness.threads.run(preferred, move || id_tx.send(thread::current().id()).expect("the receiver is open"));
+        let thread = id_rx.await.expect("the thread runs");
+        let create =
+            Create { new: NewSession::default(), key: None, dedup_key: None, preferred_thread: Some(preferred) };
+        let created =
+            harness.directory.send(create).await.expect("the actor is alive").expect("the session is created");
+        assert!(created.session.connected());
+        assert_eq!(harness.threads.thread_of(created.view.id), preferred, "the id names the thread");
+        assert_eq!(harness.links.lock().expect("lock is never poisoned: no holder panics").pop(), Some(thread));
     }
 }
 
 #[actix::test]
-async fn a_server_that_goes_has_written_down_what_its_sessions_heard() {
-    let house = harness(Arc::default());
-    let made = house.create(None).await;
-    house.store.gate_appends();
+async fn shutdown_flushes_pending_usage() {
+    let harness = harness(Arc::default());
+    let created = harness.create(None).await;
+    harness.store.gate_appends();
     let notice = GatewayNotice::Used(MeteredUsage { model: "m".into(), input_tokens: 7, ..MeteredUsage::default() });
-    made.session.do_send(NoticeReceived { notice, permit: None });
-    let closing = house.directory.send(ShutDown { stop: false });
+    created.session.do_send(NoticeReceived { notice, permit: None });
+    let closing = harness.directory.send(ShutDown { stop: false });
     let disk = async {
-        made.session.send(GetView).await.expect("it lives");
-        house.store.release_one();
+        created.session.send(GetView).await.expect("the actor is alive");
+        harness.store.release_one();
     };
     let (closed, ()) = tokio::join!(closing, disk);
-    closed.expect("it lives");
-    let record = house.store.get(made.view.id).await.expect("it is read").expect("it is there").record;
+    closed.expect("the actor is alive");
+    let record =
+        harness.store.get(created.view.id).await.expect("the store is readable").expect("the session exists").record;
     assert_eq!(record.usage.input_tokens, 7);
 }

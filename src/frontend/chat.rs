@@ -1,4 +1,4 @@
-//! The ChatSocket actor: a client that speaks the few words of [`super::dialect`].
+//! ChatSocket actor: a client of the [chat protocol](super::chat_protocol).
 
 use std::sync::Arc;
 
@@ -31,25 +31,29 @@ use crate::{
 
 type ChatContext = WebsocketContext<ChatSocket>;
 
-/// How much of what one client says may be unanswered. More is refused; for interrupts there is as much room again.
+/// Largest number of unanswered frames of one client. Further frames are rejected. Interrupts have
+/// twice the limit.
 const MAX_UNANSWERED: usize = 64;
-/// The same in bytes: a session that waits for the disk takes seconds for each.
+/// Largest size of unanswered frames of one client, bytes. A session that waits for the disk takes
+/// seconds for each frame.
 const MAX_UNANSWERED_BYTES: usize = 2 * CLIENT_FRAME_LIMIT;
 
+/// Client of one session that uses the chat protocol.
 pub(super) struct ChatSocket {
-    parts: Arc<FrontendServices>,
+    services: Arc<FrontendServices>,
     id: SessionId,
     entry: Option<ActorEntry>,
     translator: ChatTranslator,
-    /// Away while it waits for the next thing.
+    /// `None` before the attach, and while a task waits for the next item.
     pull: Option<EventPull>,
     credit: Credit,
     assembler: FrameAssembler,
-    /// Takes what is said to the session, once something was.
+    /// Queue to the relay task, started with the first request. Bound: [`MAX_UNANSWERED`] frames.
+    /// When full: the frame is rejected.
     request_sender: Option<UnboundedSender<ChatRequest>>,
     unanswered: usize,
     unanswered_bytes: usize,
-    pass: Option<AccessGrant>,
+    grant: Option<AccessGrant>,
 }
 
 impl ChatSocket {
@@ -57,10 +61,10 @@ impl ChatSocket {
         request: &HttpRequest,
         body: Payload,
         id: SessionId,
-        parts: Arc<FrontendServices>,
+        services: Arc<FrontendServices>,
     ) -> Result<HttpResponse, actix_web::Error> {
         let socket = ChatSocket {
-            parts,
+            services,
             id,
             entry: None,
             translator: ChatTranslator::default(),
@@ -70,17 +74,17 @@ impl ChatSocket {
             request_sender: None,
             unanswered: 0,
             unanswered_bytes: 0,
-            pass: request.extensions_mut().remove(),
+            grant: request.extensions_mut().remove(),
         };
         WsResponseBuilder::new(socket, request, body).frame_size(CLIENT_FRAME_LIMIT).start()
     }
 
-    /// From here on; what was before is for REST to tell.
+    /// Attaches to the session from now on. Earlier events are available over REST.
     fn attach(&self, ctx: &mut ChatContext) {
-        let (parts, id) = (self.parts.clone(), self.id);
+        let (services, id) = (self.services.clone(), self.id);
         let attached = async move {
-            let (pull, snapshot) = EventPull::join(parts.clone(), id).await?;
-            Ok((pull, current_turn(&*parts.store, &snapshot).await))
+            let (pull, snapshot) = EventPull::join(services.clone(), id).await?;
+            Ok((pull, current_turn(&*services.store, &snapshot).await))
         };
         ctx.wait(attached.into_actor(self).map(|attached: Result<_, RequestError>, socket, ctx| match attached {
             Ok((pull, turn)) => {
@@ -88,15 +92,15 @@ impl ChatSocket {
                 socket.pull = Some(pull);
                 socket.pull(ctx);
             }
-            Err(refusal) => {
-                let code = if matches!(refusal, RequestError::NoSession(_)) { 4404 } else { 1013 };
-                socket.send_frame(ChatFrameBody::Error { message: refusal.to_string() }.into(), ctx);
-                close(code, &refusal.to_string(), ctx);
+            Err(error) => {
+                let code = if matches!(error, RequestError::NoSession(_)) { 4404 } else { 1013 };
+                socket.send_frame(ChatFrameBody::Error { message: error.to_string() }.into(), ctx);
+                close(code, &error.to_string(), ctx);
             }
         }));
     }
 
-    /// Waits for the next thing, where the client has room for it.
+    /// Waits for the next item if the client has room for it.
     fn pull(&mut self, ctx: &mut ChatContext) {
         if self.credit.room() == 0 {
             return;
@@ -115,13 +119,13 @@ impl ChatSocket {
 
     fn pulled(&mut self, next: PulledItem, ctx: &mut ChatContext) {
         match next {
-            PulledItem::Delta(piece) => {
-                if let Some(frame) = self.translator.delta(piece) {
+            PulledItem::Delta(chunk) => {
+                if let Some(frame) = self.translator.delta(chunk) {
                     self.send_frame(frame, ctx);
                 }
             }
             PulledItem::Event((_, event)) => {
-                // One that a newer version wrote is none of a chat's words.
+                // Events of a newer version that do not parse have no form in the chat protocol.
                 let Ok(parsed) = serde_json::from_slice::<Event>(&event.json) else { return };
                 let frames = match TruncationMark::of(&event.json) {
                     Some(whole) => self.translator.truncated_event(parsed, whole.bytes),
@@ -131,9 +135,9 @@ impl ChatSocket {
                     self.send_frame(frame, ctx);
                 }
             }
-            PulledItem::Gone(why) => {
+            PulledItem::Gone(error) => {
                 self.pull = None;
-                close(4404, &why.to_string(), ctx);
+                close(4404, &error.to_string(), ctx);
             }
         }
     }
@@ -141,28 +145,28 @@ impl ChatSocket {
     fn receive_text(&mut self, text: &str, ctx: &mut ChatContext) {
         match serde_json::from_str(text) {
             Ok(ChatRequest::Ping) => self.send_frame(ChatFrameBody::Pong.into(), ctx),
-            Ok(said) => self.relay(said, ctx),
+            Ok(request) => self.relay(request, ctx),
             Err(e) => {
-                let known = r#"`{"type": "message", "content": …}`, `{"type": "interrupt"}` or `{"type": "ping"}`"#;
-                self.send_error(format!("not a frame of a chat ({e}); send {known}"), ctx);
+                let frames = r#"`{"type": "message", "content": …}`, `{"type": "interrupt"}` or `{"type": "ping"}`"#;
+                self.send_error(format!("not a frame of a chat ({e}); send {frames}"), ctx);
             }
         }
     }
 
-    fn relay(&mut self, said: ChatRequest, ctx: &mut ChatContext) {
-        let most = if said == ChatRequest::Interrupt { 2 * MAX_UNANSWERED } else { MAX_UNANSWERED };
-        let bytes = said.bytes();
-        if self.unanswered >= most || self.unanswered_bytes + bytes > MAX_UNANSWERED_BYTES {
-            let message = format!("{} frames are unanswered already; say it again later", self.unanswered);
+    fn relay(&mut self, request: ChatRequest, ctx: &mut ChatContext) {
+        let limit = if request == ChatRequest::Interrupt { 2 * MAX_UNANSWERED } else { MAX_UNANSWERED };
+        let bytes = request.bytes();
+        if self.unanswered >= limit || self.unanswered_bytes + bytes > MAX_UNANSWERED_BYTES {
+            let message = format!("{} frames are unanswered; retry when some are answered", self.unanswered);
             return self.send_error(message, ctx);
         }
         self.unanswered += 1;
         self.unanswered_bytes += bytes;
-        let (parts, id) = (&self.parts, self.id);
-        let speaker =
-            self.request_sender.get_or_insert_with(|| spawn_relay(parts.clone(), id, ctx.address().downgrade()));
-        // It listens for as long as there is anybody to speak.
-        let _ = speaker.send(said);
+        let (services, id) = (&self.services, self.id);
+        let request_sender =
+            self.request_sender.get_or_insert_with(|| spawn_relay(services.clone(), id, ctx.address().downgrade()));
+        // The relay task receives as long as a sender exists, so the send succeeds.
+        let _ = request_sender.send(request);
     }
 
     fn send_error(&mut self, message: String, ctx: &mut ChatContext) {
@@ -170,7 +174,7 @@ impl ChatSocket {
     }
 
     fn send_frame(&mut self, frame: ChatFrame, ctx: &mut ChatContext) {
-        // A frame has string keys and plain values, so this cannot fail.
+        // A frame has string keys and plain values, so serialization cannot fail.
         let text = serde_json::to_string(&frame).expect("a frame is JSON");
         let bytes = text.len();
         ctx.text(text);
@@ -183,46 +187,48 @@ impl ChatSocket {
     }
 }
 
-/// Takes what a client says to its session: one after the other, which keeps it in its order, beside the socket, which hears pings
-/// meanwhile, and to the last of it, also where the client has gone.
+/// Starts the task that relays a client's requests to its session, one after the other.
+///
+/// The order of requests stays, and the socket answers pings meanwhile. Pending requests are
+/// relayed even if the client disconnects.
 fn spawn_relay(
-    parts: Arc<FrontendServices>,
+    services: Arc<FrontendServices>,
     id: SessionId,
     socket: WeakAddr<ChatSocket>,
 ) -> UnboundedSender<ChatRequest> {
-    let (speaker, mut said) = mpsc::unbounded_channel::<ChatRequest>();
+    let (request_sender, mut requests) = mpsc::unbounded_channel::<ChatRequest>();
     actix::spawn(async move {
-        while let Some(said) = said.recv().await {
-            let bytes = said.bytes();
-            let refusal = relay_request(&parts, id, said).await.err();
+        while let Some(request) = requests.recv().await {
+            let bytes = request.bytes();
+            let error = relay_request(&services, id, request).await.err();
             if let Some(socket) = socket.upgrade() {
-                socket.do_send(ChatRequestAnswered { bytes, error: refusal });
+                socket.do_send(ChatRequestAnswered { bytes, error });
             }
         }
     });
-    speaker
+    request_sender
 }
 
 async fn relay_request(
-    parts: &FrontendServices,
+    services: &FrontendServices,
     id: SessionId,
-    said: ChatRequest,
+    request: ChatRequest,
 ) -> Result<RequestAccepted, RequestError> {
-    let open = async || parts.sessions.open(id).await;
-    match said {
+    let open = async || services.sessions.open(id).await;
+    match request {
         ChatRequest::Message { content } => {
-            let wish = ClientRequest::Message { content, mode: MessageMode::Queue, attachments: Vec::new() };
-            request_with_retry(open, Relay { request: wish, idempotency_key: None }).await?
+            let request = ClientRequest::Message { content, mode: MessageMode::Queue, attachments: Vec::new() };
+            request_with_retry(open, Relay { request, idempotency_key: None }).await?
         }
         ChatRequest::Interrupt | ChatRequest::Ping => request_with_retry(open, Interrupt::default()).await?,
     }
 }
 
-/// Something that the client said is written down, or refused.
+/// Result of a client's request: persisted or rejected.
 #[derive(Message)]
 #[rtype(result = "()")]
 struct ChatRequestAnswered {
-    /// Of what was said.
+    /// Size of the request, bytes.
     bytes: usize,
     error: Option<RequestError>,
 }
@@ -230,16 +236,16 @@ struct ChatRequestAnswered {
 impl Handler<ChatRequestAnswered> for ChatSocket {
     type Result = ();
 
-    fn handle(&mut self, ChatRequestAnswered { bytes, error: refusal }: ChatRequestAnswered, ctx: &mut ChatContext) {
+    fn handle(&mut self, ChatRequestAnswered { bytes, error }: ChatRequestAnswered, ctx: &mut ChatContext) {
         self.unanswered -= 1;
         self.unanswered_bytes -= bytes;
-        if let Some(refusal) = refusal {
-            self.send_error(refusal.to_string(), ctx);
+        if let Some(error) = error {
+            self.send_error(error.to_string(), ctx);
         }
     }
 }
 
-/// The turn that the session is in: its name is in the event that began it.
+/// Returns the session's current turn. The event that began the turn contains its name.
 async fn current_turn(store: &dyn Store, snapshot: &SessionSnapshot) -> Option<TurnName> {
     let began = turn_start_seq(&snapshot.record)?;
     let first = read_past_damage(store, snapshot.record.id, began - 1, ReadLimit { events: 1, bytes: 0 })
@@ -248,7 +254,7 @@ async fn current_turn(store: &dyn Store, snapshot: &SessionSnapshot) -> Option<T
     let event = first.first().and_then(|(_, event)| serde_json::from_slice::<Event>(&event.json).ok());
     match event.map(|event| event.body) {
         Some(EventBody::Observation(Observation { kind: ObservationKind::Chat { turn, .. }, .. })) => Some(turn),
-        // It is damaged; that there is a turn is known all the same.
+        // The event is damaged. The turn exists all the same, without a known name.
         Some(EventBody::Observation(_) | EventBody::Action(_) | EventBody::Opaque(_)) | None => Some(None),
     }
 }
@@ -257,8 +263,8 @@ impl Actor for ChatSocket {
     type Context = ChatContext;
 
     fn started(&mut self, ctx: &mut ChatContext) {
-        self.entry = Some(self.parts.actor_registry.register(ActorKind::ChatSocket, Some(self.id.to_string())));
-        self.supervise(self.parts.closing.clone(), self.pass.clone(), ctx);
+        self.entry = Some(self.services.actor_registry.register(ActorKind::ChatSocket, Some(self.id.to_string())));
+        self.supervise(self.services.closing.clone(), self.grant.clone(), ctx);
         self.attach(ctx);
     }
 }
@@ -271,8 +277,8 @@ impl ClientConnection for ChatSocket {
 
 impl StreamHandler<Result<ws::Message, ProtocolError>> for ChatSocket {
     fn handle(&mut self, message: Result<ws::Message, ProtocolError>, ctx: &mut ChatContext) {
-        if self.pass.as_ref().is_some_and(AccessGrant::is_revoked) {
-            // Said before it hears that it has to go.
+        if self.grant.as_ref().is_some_and(AccessGrant::is_revoked) {
+            // The frame arrived before the socket closes for the revoked token.
             return;
         }
         self.credit.received(match &message {
@@ -292,11 +298,11 @@ impl StreamHandler<Result<ws::Message, ProtocolError>> for ChatSocket {
             Ok(message) => match self.assembler.receive(message) {
                 ReceivedFrame::Text(text) => self.receive_text(&text, ctx),
                 ReceivedFrame::NotText => {
-                    self.send_error("a frame is JSON in a text frame, not binary".to_owned(), ctx)
+                    self.send_error("a frame must be JSON in a text frame, not binary".to_owned(), ctx)
                 }
                 ReceivedFrame::TooLarge => {
                     self.send_error(
-                        format!("a frame is at most {CLIENT_FRAME_LIMIT} bytes; put what is larger into a file"),
+                        format!("a frame may have {CLIENT_FRAME_LIMIT} bytes; upload larger content as a file"),
                         ctx,
                     );
                 }

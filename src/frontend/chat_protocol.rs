@@ -1,4 +1,4 @@
-//! A session as a chat shows it: the same events in fewer words, for clients that want no more. Pure.
+//! Chat protocol: translates a session's events into the frames of a chat client. Pure.
 
 use std::{
     borrow::Cow,
@@ -16,7 +16,7 @@ use serde_json::Value;
 
 use crate::session::DeltaChunk;
 
-/// What a client says.
+/// Frame from a client.
 #[derive(Debug, Clone, PartialEq, Deserialize)]
 #[serde(tag = "type", rename_all = "snake_case")]
 pub(super) enum ChatRequest {
@@ -26,7 +26,7 @@ pub(super) enum ChatRequest {
 }
 
 impl ChatRequest {
-    /// How much of it is the client's own.
+    /// Returns the size of the client's text, bytes.
     pub(super) fn bytes(&self) -> usize {
         match self {
             ChatRequest::Message { content } => content.len(),
@@ -35,7 +35,7 @@ impl ChatRequest {
     }
 }
 
-/// What a client is told. `seq` is there where the event behind it is durable.
+/// Frame to a client. `seq` is present if the frame stems from a durable event.
 #[derive(Debug, Clone, PartialEq, Serialize)]
 pub(super) struct ChatFrame {
     #[serde(flatten)]
@@ -58,63 +58,64 @@ pub(super) enum ChatFrameBody {
 }
 
 impl From<ChatFrameBody> for ChatFrame {
-    fn from(told: ChatFrameBody) -> ChatFrame {
-        ChatFrame { body: told, seq: None }
+    fn from(body: ChatFrameBody) -> ChatFrame {
+        ChatFrame { body, seq: None }
     }
 }
 
-/// A turn's name; `None` where it is not known.
+/// Name of a turn; `None` if the name is unknown.
 pub(super) type TurnName = Option<String>;
 
-/// How far a chat has been told.
+/// State of one chat: the part of the session that the client has received.
 #[derive(Debug, Default)]
 pub(super) struct ChatTranslator {
-    /// The turn that the agent is in: exactly one `done` or `error` ends it.
+    /// Turn that the agent is in. Exactly one `done` or `error` ends a turn.
     turn: Option<TurnName>,
-    /// The sandbox died, or is in trouble, and that is what ends the turn: the receipt of what was cut short with it comes first.
+    /// The sandbox failed, and its failure ends the turn. The receipt of the interrupted turn
+    /// arrives before that end.
     sandbox_failed: bool,
-    /// Up to where items that still grow were told, bytes.
+    /// Bytes sent of each item that still grows.
     sent_bytes: ChatItems<usize>,
-    /// Tools that were begun: what they are called.
+    /// Names of tools whose calls are open.
     open_tools: ChatItems<&'static str>,
 }
 
 impl ChatTranslator {
-    /// For a client that comes while the agent is in `turn`.
+    /// Creates the state for a client that attaches while the agent is in `turn`.
     pub(super) fn joining(turn: Option<TurnName>) -> ChatTranslator {
         ChatTranslator { turn, ..ChatTranslator::default() }
     }
 
-    pub(super) fn delta(&mut self, piece: DeltaChunk) -> Option<ChatFrame> {
-        let DeltaChunk { delta: Delta { kind, item, offset, mut content }, at } = piece;
+    pub(super) fn delta(&mut self, chunk: DeltaChunk) -> Option<ChatFrame> {
+        let DeltaChunk { delta: Delta { kind, item, offset, mut content }, at } = chunk;
         let from = usize::try_from(at).ok()?;
         let so_far = self.sent_bytes.get(&item).unwrap_or_default();
         let end = from + content.len();
         if offset != at && from > so_far {
-            // It has grown longer than is kept of it.
+            // The item has grown beyond the kept part. A marker replaces the missing bytes.
             content.insert_str(0, &omission_marker(from - so_far));
         } else if from < so_far {
-            // It began anew: as much as was told of it before is not told again.
-            let told = content.ceil_char_boundary(so_far - from);
-            content.drain(..told);
+            // The item was sent again from an earlier offset. Drop the bytes that the client has.
+            let known = content.ceil_char_boundary(so_far - from);
+            content.drain(..known);
             if content.is_empty() {
                 return None;
             }
         }
-        let told = match kind {
+        let body = match kind {
             DeltaKind::Text => ChatFrameBody::TextDelta { content },
             DeltaKind::Thinking => ChatFrameBody::Thinking { content },
             DeltaKind::ToolInput | DeltaKind::Output => return None,
         };
         self.sent_bytes.insert(&item, end);
-        Some(told.into())
+        Some(body.into())
     }
 
     pub(super) fn event(&mut self, event: Event) -> Vec<ChatFrame> {
         self.translate(event, None)
     }
 
-    /// One that has head and tail of what are `whole` bytes.
+    /// Translates an event that has only head and tail of a content of `whole` bytes.
     pub(super) fn truncated_event(&mut self, event: Event, whole: u64) -> Vec<ChatFrame> {
         self.translate(event, usize::try_from(whole).ok())
     }
@@ -129,7 +130,7 @@ impl ChatTranslator {
             EventBody::Action(_) | EventBody::Opaque(_) => {}
             EventBody::Observation(observation) => self.observation(source, item, observation, whole, &mut frames),
         }
-        frames.into_iter().map(|told| ChatFrame { body: told, seq: Some(seq) }).collect()
+        frames.into_iter().map(|body| ChatFrame { body, seq: Some(seq) }).collect()
     }
 
     fn tool_started(&mut self, seq: u64, item: Option<String>, action: &Action) -> Option<ChatFrameBody> {
@@ -168,9 +169,9 @@ impl ChatTranslator {
         whole: Option<usize>,
         frames: &mut Vec<ChatFrameBody>,
     ) {
-        let Observation { kind: seen, content } = observation;
+        let Observation { kind, content } = observation;
         let tool = item.as_deref().and_then(|item| self.open_tools.take(item));
-        match seen {
+        match kind {
             ObservationKind::Message { .. } => {
                 frames.extend(
                     self.remaining_text(item, content, whole).map(|content| ChatFrameBody::TextDelta { content }),
@@ -179,9 +180,10 @@ impl ChatTranslator {
             ObservationKind::Think { .. } => frames
                 .extend(self.remaining_text(item, content, whole).map(|content| ChatFrameBody::Thinking { content })),
             ObservationKind::Error { detail, .. } if tool.is_some() => frames.extend(tool_result(item, tool, detail)),
-            // One that ends an item is not the turn's: an act of a person failed, or a tool that was begun before this client came.
+            // An error of an item does not end the turn. The item is a user action, or a tool call
+            // from before the attach.
             ObservationKind::Error { .. } if item.is_some() => {}
-            // It may be given up for that, which ends the turn.
+            // The sandbox may be stopped for this error, which then ends the turn.
             ObservationKind::Error { code, .. } if source == EventSource::Server && code == "sandbox" => {
                 self.sandbox_failed = true
             }
@@ -196,7 +198,7 @@ impl ChatTranslator {
             | ObservationKind::Edit { .. }
             | ObservationKind::Browse { .. }
             | ObservationKind::Plan { .. } => frames.extend(tool_result(item, tool, content)),
-            // How the session stands is not for an agent to say.
+            // An agent must not report the session's state.
             ObservationKind::Chat { .. }
             | ObservationKind::Usage(_)
             | ObservationKind::AgentStateChanged { .. }
@@ -240,11 +242,11 @@ impl ChatTranslator {
         }
     }
 
-    /// The session is in another state than before.
+    /// Translates a change of the session's state.
     fn state_changed(&mut self, state: AgentState, reason: Option<String>, frames: &mut Vec<ChatFrameBody>) {
         match state {
             AgentState::Failed => {
-                // Also where no turn is open: a message may wait for a sandbox that never came up.
+                // Without an open turn, a message may wait for a sandbox that failed to start.
                 self.turn.get_or_insert(None);
                 let message = reason.unwrap_or_else(|| "the sandbox failed".to_owned());
                 self.end(ChatFrameBody::Error { message }, frames);
@@ -267,12 +269,12 @@ impl ChatTranslator {
         self.open_tools.clear();
     }
 
-    /// What was not told of an item while it grew.
+    /// Returns the part of an item that the client did not receive while the item grew.
     fn remaining_text(&mut self, item: Option<String>, content: String, whole: Option<usize>) -> Option<String> {
-        let told = item.and_then(|item| self.sent_bytes.take(&item)).unwrap_or_default();
+        let sent = item.and_then(|item| self.sent_bytes.take(&item)).unwrap_or_default();
         let rest = match whole {
-            Some(whole) => excerpt_remainder(&content, whole, told).unwrap_or_default(),
-            None => Cow::Borrowed(content.get(told..).unwrap_or_default()),
+            Some(whole) => excerpt_remainder(&content, whole, sent).unwrap_or_default(),
+            None => Cow::Borrowed(content.get(sent..).unwrap_or_default()),
         };
         (!rest.is_empty()).then(|| rest.into_owned())
     }
@@ -283,8 +285,10 @@ fn tool_result(item: Option<String>, tool: Option<&'static str>, content: String
     Some(ChatFrameBody::ToolResult { tool_use_id, tool_name: tool_name.to_owned(), content })
 }
 
-/// What is known of the items that were begun last. An agent names its items as it likes and need not end them, so there are
-/// no more than so many, and their names are not kept.
+/// Values for the items that began last.
+///
+/// An agent chooses item names and need not end items. Bound: [`MAX_ITEMS`] items. When full: the
+/// oldest is dropped. The names are kept as hashes.
 #[derive(Debug)]
 struct ChatItems<T> {
     hasher: RandomState,
@@ -292,30 +296,30 @@ struct ChatItems<T> {
     entries: VecDeque<(u64, T)>,
 }
 
-/// As many as may grow at once (`session/audience.rs`).
+/// Largest number of items. The same as that of growing items in `session/broadcast.rs`.
 const MAX_ITEMS: usize = 64;
 
 impl<T: Copy> ChatItems<T> {
     fn get(&self, item: &str) -> Option<T> {
-        let name = self.hasher.hash_one(item);
-        self.entries.iter().find(|(known, _)| *known == name).map(|(_, value)| *value)
+        let hash = self.hasher.hash_one(item);
+        self.entries.iter().find(|(entry, _)| *entry == hash).map(|(_, value)| *value)
     }
 
     fn take(&mut self, item: &str) -> Option<T> {
-        let name = self.hasher.hash_one(item);
-        let at = self.entries.iter().position(|(known, _)| *known == name)?;
+        let hash = self.hasher.hash_one(item);
+        let at = self.entries.iter().position(|(entry, _)| *entry == hash)?;
         self.entries.remove(at).map(|(_, value)| value)
     }
 
     fn insert(&mut self, item: &str, value: T) {
-        let name = self.hasher.hash_one(item);
-        match self.entries.iter_mut().find(|(known, _)| *known == name) {
-            Some((_, known)) => *known = value,
+        let hash = self.hasher.hash_one(item);
+        match self.entries.iter_mut().find(|(entry, _)| *entry == hash) {
+            Some((_, entry)) => *entry = value,
             None => {
                 if self.entries.len() == MAX_ITEMS {
                     self.entries.pop_front();
                 }
-                self.entries.push_back((name, value));
+                self.entries.push_back((hash, value));
             }
         }
     }

@@ -1,5 +1,5 @@
-//! What every socket does, whatever is spoken over it: it asks whether its client is there, and goes when the client, the
-//! server or the token does.
+//! Common behaviour of all sockets: heartbeats, and the close when the client, the server or the
+//! token goes.
 
 use std::time::Duration;
 
@@ -12,21 +12,23 @@ use tokio_util::sync::CancellationToken;
 use super::credit::Credit;
 use crate::{data::AccessGrant, wake_batch::PollWhenWoken};
 
-/// How often a client that is not otherwise asked is asked whether it is there.
+/// Interval of heartbeats.
 const HEARTBEAT: Duration = Duration::from_secs(15);
 
+/// WebSocket actor of one client.
 pub(super) trait ClientConnection: Actor<Context = WebsocketContext<Self>> {
     fn credit(&mut self) -> &mut Credit;
 
-    /// The last words before the server goes away.
+    /// Sends a last frame before the server shuts down.
     fn send_closing(&mut self, _: &mut WebsocketContext<Self>) {}
 
-    /// To be called once, when it starts.
-    fn supervise(&self, closing: CancellationToken, pass: Option<AccessGrant>, ctx: &mut WebsocketContext<Self>) {
+    /// Starts heartbeats and watches for the end of the connection. Call it once, when the actor
+    /// starts.
+    fn supervise(&self, closing: CancellationToken, grant: Option<AccessGrant>, ctx: &mut WebsocketContext<Self>) {
         let mut watch = PollWhenWoken::default();
-        let mut due = Box::pin(notices(closing, pass));
-        let due = stream::poll_fn(move |cx| watch.poll(cx, |cx| due.poll_next_unpin(cx)));
-        let told = due.into_actor(self).map(|due, socket, ctx| match due {
+        let mut notices = Box::pin(notices(closing, grant));
+        let notices = stream::poll_fn(move |cx| watch.poll(cx, |cx| notices.poll_next_unpin(cx)));
+        let handled = notices.into_actor(self).map(|notice, socket, ctx| match notice {
             ConnectionNotice::Heartbeat => match socket.credit().heartbeat() {
                 Some(ping) => ctx.ping(&ping),
                 None => close(4408, "no answer to pings", ctx),
@@ -39,51 +41,57 @@ pub(super) trait ClientConnection: Actor<Context = WebsocketContext<Self>> {
                 close(4401, "the token was replaced; sign in with the new one", ctx)
             }
         });
-        ctx.spawn(told.finish());
+        ctx.spawn(handled.finish());
     }
 }
 
-/// What a client is told without having said anything.
+/// Notice to a socket that its client did not cause.
 enum ConnectionNotice {
     Heartbeat,
     End(ConnectionEnd),
 }
 
-/// Each beat is timed from the one before: an interval would make up for those that were missed while the machine slept, and
-/// give up a client that had no chance to answer.
-fn notices(closing: CancellationToken, pass: Option<AccessGrant>) -> impl Stream<Item = ConnectionNotice> {
-    stream::unfold(Some(Box::pin(connection_end(closing, pass))), |waiting| async {
+/// Streams heartbeats, then the end of the connection.
+///
+/// Each heartbeat is timed from the one before. An interval would make up for heartbeats missed
+/// while the machine was suspended. It would close clients that had no chance to answer.
+fn notices(closing: CancellationToken, grant: Option<AccessGrant>) -> impl Stream<Item = ConnectionNotice> {
+    stream::unfold(Some(Box::pin(connection_end(closing, grant))), |waiting| async {
         let mut waiting = waiting?;
         tokio::select! {
-            over = &mut waiting => Some((ConnectionNotice::End(over), None)),
+            end = &mut waiting => Some((ConnectionNotice::End(end), None)),
             () = sleep(HEARTBEAT) => Some((ConnectionNotice::Heartbeat, Some(waiting))),
         }
     })
 }
 
-/// What ends a connection from without.
+/// Reason for the end of a connection that the client did not cause.
 pub enum ConnectionEnd {
-    /// The server goes away.
+    /// The server shuts down.
     ServerClosing,
-    /// The token that let the client in is none any more.
+    /// The token that admitted the client was replaced.
     TokenRevoked,
 }
 
-/// Waits for what ends a connection. `closing` revokes every pass as well, so that one future waits for both: there are ten
-/// thousand of it.
-pub async fn connection_end(closing: CancellationToken, pass: Option<AccessGrant>) -> ConnectionEnd {
-    match pass {
-        Some(pass) => pass.revoked().await,
+/// Waits for the end of a connection.
+///
+/// `closing` revokes every access grant too, so one future waits for both. A server has up to ten
+/// thousand of these futures.
+pub async fn connection_end(closing: CancellationToken, grant: Option<AccessGrant>) -> ConnectionEnd {
+    match grant {
+        Some(grant) => grant.revoked().await,
         None => closing.cancelled().await,
     }
     if closing.is_cancelled() { ConnectionEnd::ServerClosing } else { ConnectionEnd::TokenRevoked }
 }
 
-/// The last that a client hears. Whoever went on to listen would answer the client's own close with a second one, and
-/// Chromium takes that for a broken connection, whose code no script gets to see.
-pub(super) fn close<A: Actor<Context = WebsocketContext<A>>>(code: u16, why: &str, ctx: &mut WebsocketContext<A>) {
-    // A close frame's text is at most 123 bytes.
-    let description = why[..why.floor_char_boundary(120)].to_owned();
+/// Closes the socket and stops its actor.
+///
+/// A socket that kept reading would answer the client's close with a second one. Chromium then
+/// reports a broken connection and hides the close code from scripts.
+pub(super) fn close<A: Actor<Context = WebsocketContext<A>>>(code: u16, reason: &str, ctx: &mut WebsocketContext<A>) {
+    // A close reason has at most 123 bytes (RFC 6455, section 5.5).
+    let description = reason[..reason.floor_char_boundary(120)].to_owned();
     ctx.close(Some(CloseReason { code: CloseCode::Other(code), description: Some(description) }));
     ctx.stop();
 }

@@ -1,17 +1,21 @@
-//! How much a client has room for. Pure.
+//! Credit: the bytes that may be sent to a client before it confirms some. Pure.
 //!
-//! After each [`STEP`] of bytes the socket sends a Ping that carries the count of all bytes so far; every WebSocket client,
-//! browsers included, answers a Ping with a Pong of the same payload, and that Pong opens the window further. No client has
-//! to know. Only the newest Ping need be answered (RFC 6455, section 5.5.3), which is why the counts are cumulative.
+//! After each [`PING_INTERVAL_BYTES`] the socket sends a Ping with the number of all bytes so far.
+//! Every WebSocket client, browsers included, answers with a Pong of the same payload, and that
+//! Pong opens the window. No client code is involved.
+//!
+//! A client may answer only the newest Ping (RFC 6455, section 5.5.3), so the counts are
+//! cumulative.
 
-/// A Ping after so many bytes.
+/// Bytes between two Pings.
 const PING_INTERVAL_BYTES: u64 = 64 * 1024;
-/// Nothing new is sent while more than this is unanswered.
+/// Unconfirmed bytes above which nothing new is sent.
 const WINDOW: u64 = 256 * 1024;
-/// So many Pings without a Pong, one every [`super::connection`] heartbeat, and the client is gone.
+/// Pings without a Pong after which the client counts as gone. One is sent at each
+/// [`super::connection`] heartbeat.
 const MAX_MISSED_PONGS: u32 = 2;
 
-/// The account of one connection.
+/// Credit account of one connection.
 #[derive(Debug, Default)]
 pub(super) struct Credit {
     sent: u64,
@@ -21,31 +25,34 @@ pub(super) struct Credit {
 }
 
 impl Credit {
-    /// How many bytes may be sent now. What is sent may be larger than that by one frame.
+    /// Returns the bytes that may be sent now. The last frame may exceed them.
     pub(super) fn room(&self) -> u64 {
         WINDOW.saturating_sub(self.unconfirmed())
     }
 
-    /// Bytes that the client has not confirmed.
+    /// Returns the bytes that the client has not confirmed.
     pub(super) fn unconfirmed(&self) -> u64 {
         self.sent - self.confirmed
     }
 
-    /// So many bytes were sent. Returns the payload of a Ping where one is due.
+    /// Books sent bytes. Returns the payload of a Ping if one is due.
     pub(super) fn sent(&mut self, bytes: usize) -> Option<[u8; 8]> {
         self.sent += bytes as u64;
         (self.sent - self.pinged >= PING_INTERVAL_BYTES).then(|| self.ping())
     }
 
-    /// A heartbeat: the Ping to send, or `None` where the client has not answered for too long.
+    /// Books a heartbeat. Returns the Ping to send, or `None` if the client has not answered for
+    /// too long.
     ///
-    /// It counts heartbeats, not time: a server that slept itself has not heard anybody, and blames nobody.
+    /// Heartbeats are counted, not time. So a suspended server does not close clients for its own
+    /// pause.
     pub(super) fn heartbeat(&mut self) -> Option<[u8; 8]> {
         self.unanswered += 1;
         (self.unanswered <= MAX_MISSED_PONGS).then(|| self.ping())
     }
 
-    /// The client answered a Ping, or spoke (`None`). A count that was never sent is no answer.
+    /// Books a Pong, or other input of the client (`None`). A count that was never sent confirms
+    /// nothing.
     pub(super) fn received(&mut self, pong: Option<&[u8]>) {
         self.unanswered = 0;
         if let Some(count) = pong.and_then(|payload| payload.try_into().ok()).map(u64::from_be_bytes)
@@ -69,13 +76,14 @@ mod tests {
 
     #[derive(Debug, Clone)]
     enum CreditStep {
-        /// The socket sends what it may, of frames of that size.
+        /// The socket sends a frame of that size if it has room.
         Send(usize),
         Beat,
-        /// The client answers a Ping: so many before the newest.
+        /// The client answers a Ping: the one that many before the newest.
         Pong(usize),
-        /// It says something else, or forges an answer.
+        /// The client sends other input.
         Speak,
+        /// The client forges a Pong.
         Forge(u64),
     }
 
@@ -91,10 +99,11 @@ mod tests {
     }
 
     proptest! {
-        /// However a client answers: it never has more than a window and a frame unconfirmed, what it confirmed was sent, and the
-        /// answer to the newest Ping alone lets it go on.
+        /// For any answers of a client, three statements hold. At most a window and a frame are
+        /// unconfirmed. The confirmed bytes were sent. An answer to the newest Ping alone lets the
+        /// client continue.
         #[test]
-        fn nobody_gets_more_than_a_window_and_nobody_is_stuck(steps in prop::collection::vec(step(), 1..300)) {
+        fn credit_stays_within_window_and_never_stalls(steps in prop::collection::vec(step(), 1..300)) {
             let mut credit = Credit::default();
             let (mut pings, mut sent, mut confirmed) = (Vec::new(), 0, 0);
             for step in steps {
@@ -132,7 +141,7 @@ mod tests {
     }
 
     #[test]
-    fn a_client_that_does_not_read_gets_one_window_and_no_more() {
+    fn unread_client_gets_one_window() {
         let mut credit = Credit::default();
         let mut pings = Vec::new();
         while credit.room() > 0 {
@@ -142,11 +151,11 @@ mod tests {
         credit.received(Some(&pings[1]));
         assert!(credit.room() >= 2 * PING_INTERVAL_BYTES - 10_000);
         credit.received(Some(&pings[0]));
-        assert!(credit.room() >= 2 * PING_INTERVAL_BYTES - 10_000, "an old answer takes nothing back");
+        assert!(credit.room() >= 2 * PING_INTERVAL_BYTES - 10_000, "an old answer does not reduce the credit");
     }
 
     #[test]
-    fn a_count_that_was_never_sent_opens_nothing() {
+    fn forged_count_confirms_nothing() {
         let mut credit = Credit::default();
         while credit.room() > 0 {
             credit.sent(PING_INTERVAL_BYTES as usize);
@@ -157,7 +166,7 @@ mod tests {
     }
 
     #[test]
-    fn a_deaf_client_is_given_up_and_one_that_speaks_is_not() {
+    fn silent_client_is_closed_and_active_client_is_not() {
         let mut credit = Credit::default();
         for _ in 0..10 {
             assert!(credit.heartbeat().is_some());

@@ -1,7 +1,8 @@
-//! A listener without a socket of its own: whoever asks for the next thing gets it, and until somebody asks nothing is read.
+//! Event pull: a subscriber without a socket. Reads the next item only when its caller asks for
+//! one.
 //!
-//! It goes the way that a FrontendSocket goes, from the journal to what grows and on to what comes, but at the pace of its
-//! caller: there is nothing that could fill up.
+//! Follows the same path as a FrontendSocket: first the journal, then growing items, then new
+//! events. The caller sets the pace, so no queue can fill up.
 
 use std::{collections::VecDeque, sync::Arc, time::Duration};
 
@@ -18,87 +19,92 @@ use crate::{
     store::{ReadLimit, Seq, SessionId, SessionSnapshot, StoreError, StoredEvent, damage::read_past_damage},
 };
 
-/// The most that is read from the journal at once.
+/// Bounds of one read of the journal.
 const PAGE: ReadLimit = ReadLimit { events: 64, bytes: 64 * 1024 };
-/// The most of growing items that is taken at once, bytes.
+/// Largest part of growing items that one poll takes, bytes.
 const DELTA_BYTES: usize = 64 * 1024;
-/// How long until a session is looked for again whose actor is gone, or whose journal cannot be read.
+/// Interval of retries while the session's actor is gone or its journal is not readable.
 const RETRY_INTERVAL: Duration = Duration::from_millis(200);
 
-/// One listener's way through a session.
+/// Cursor of one subscriber over a session.
 pub struct EventPull {
-    parts: Arc<FrontendServices>,
+    services: Arc<FrontendServices>,
     id: SessionId,
     source: PullSource,
-    /// Ends with the last of its addresses, which this is.
+    /// Address of the waker, which stops when this last address is dropped.
     waker: Addr<PublishWaker>,
     published: Arc<Notify>,
-    /// The newest event that the caller was given.
+    /// Newest event that the caller has received.
     cursor: Seq,
     seen: DeltaPositions,
     page: VecDeque<StoredEvent>,
     deltas: VecDeque<DeltaChunk>,
 }
 
-/// Where a listener's events come from.
+/// Source of a subscriber's events.
 enum PullSource {
     Session(Subscription),
-    /// The session's actor cannot be had, as where nothing can be written. What is in the journal, up to here, can be read.
+    /// Journal up to this number, while the session's actor is not available, for example because
+    /// the store rejects writes.
     Journal(Seq),
 }
 
-/// What comes next.
+/// Next item of a pull.
 #[derive(Debug)]
 pub enum PulledItem {
     Event(StoredEvent),
     Delta(DeltaChunk),
-    /// The session is there no more.
+    /// The session does not exist any more.
     Gone(RequestError),
 }
 
 impl EventPull {
-    /// Begins after `after`, or where the journal ends if that is earlier.
+    /// Opens a pull after event `after`, or at the end of the journal if that is earlier.
     ///
     /// # Errors
-    /// Why the session cannot be listened to.
-    pub async fn open(parts: Arc<FrontendServices>, id: SessionId, after: Seq) -> Result<EventPull, RequestError> {
-        let pull = EventPull::attach(parts, id).await?;
-        // What is on disk may have been read by the caller before the session hears of it.
-        let on_disk = pull.parts.store.get(id).await.ok().flatten().map_or(0, |snapshot| snapshot.tail);
+    /// Reason why the session is not available.
+    pub async fn open(services: Arc<FrontendServices>, id: SessionId, after: Seq) -> Result<EventPull, RequestError> {
+        let pull = EventPull::attach(services, id).await?;
+        // The caller may have read an event from disk before the session learned of its commit.
+        let on_disk = pull.services.store.get(id).await.ok().flatten().map_or(0, |snapshot| snapshot.tail);
         Ok(EventPull { cursor: after.min(on_disk.max(pull.source.tail())), ..pull })
     }
 
-    /// Begins where the journal ends, and says how the session is right there.
+    /// Opens a pull at the end of the journal. Returns also the session's state there.
+    ///
+    /// # Errors
+    /// The session does not exist, or its journal is not readable.
     pub(super) async fn join(
-        parts: Arc<FrontendServices>,
+        services: Arc<FrontendServices>,
         id: SessionId,
     ) -> Result<(EventPull, SessionSnapshot), RequestError> {
-        let snapshot = parts.store.get(id).await.map_err(|e| RequestError::Journal(e.to_string()))?;
+        let snapshot = services.store.get(id).await.map_err(|e| RequestError::Journal(e.to_string()))?;
         let snapshot = snapshot.ok_or_else(|| RequestError::NoSession(id.to_string()))?;
-        let pull = EventPull::attach(parts, id).await?;
-        // Not the end that the session tells: it may hear of what is on disk a moment later than the snapshot.
+        let pull = EventPull::attach(services, id).await?;
+        // The tail of the subscription does not fit: the session may learn of a commit after the
+        // snapshot.
         Ok((EventPull { cursor: snapshot.tail, ..pull }, snapshot))
     }
 
-    async fn attach(parts: Arc<FrontendServices>, id: SessionId) -> Result<EventPull, RequestError> {
-        let rung = Arc::new(Notify::new());
-        let bell = PublishWaker {
-            published: rung.clone(),
-            entry: parts.actor_registry.register(ActorKind::EventStream, Some(id.to_string())),
+    async fn attach(services: Arc<FrontendServices>, id: SessionId) -> Result<EventPull, RequestError> {
+        let published = Arc::new(Notify::new());
+        let waker = PublishWaker {
+            published: published.clone(),
+            entry: services.actor_registry.register(ActorKind::EventStream, Some(id.to_string())),
         };
-        let bell = bell.start();
-        let source = match attach(&parts, id, &bell).await {
-            Ok(listening) => PullSource::Session(listening),
-            Err(refusal) => match parts.store.get(id).await {
+        let waker = waker.start();
+        let source = match attach(&services, id, &waker).await {
+            Ok(subscription) => PullSource::Session(subscription),
+            Err(error) => match services.store.get(id).await {
                 Ok(Some(snapshot)) => PullSource::Journal(snapshot.tail),
-                Ok(None) | Err(_) => return Err(refusal),
+                Ok(None) | Err(_) => return Err(error),
             },
         };
         let (seen, page, deltas) = (DeltaPositions::default(), VecDeque::new(), VecDeque::new());
-        Ok(EventPull { parts, id, source, waker: bell, published: rung, cursor: 0, seen, page, deltas })
+        Ok(EventPull { services, id, source, waker, published, cursor: 0, seen, page, deltas })
     }
 
-    /// Waits for the next thing. Nothing is lost where the caller stops waiting.
+    /// Waits for the next item. Cancel-safe: dropping the future loses no item.
     pub async fn next(&mut self) -> PulledItem {
         loop {
             if let Some((seq, event)) = self.page.pop_front() {
@@ -108,31 +114,33 @@ impl EventPull {
             if let Some(delta) = self.deltas.pop_front() {
                 return PulledItem::Delta(delta);
             }
-            let look = match &self.source {
-                PullSource::Session(listening) => listening.poll(self.cursor, &mut self.seen, DELTA_BYTES),
+            let poll = match &self.source {
+                PullSource::Session(subscription) => subscription.poll(self.cursor, &mut self.seen, DELTA_BYTES),
                 PullSource::Journal(tail) if *tail > self.cursor => DeliveryPoll::Behind { tail: *tail },
                 PullSource::Journal(_) => DeliveryPoll::Closed,
             };
-            match look {
+            match poll {
                 DeliveryPoll::Deltas(deltas) if deltas.is_empty() => self.published.notified().await,
                 DeliveryPoll::Deltas(deltas) => self.deltas.extend(deltas),
-                DeliveryPoll::Behind { tail } => match read_past_damage(&*self.parts.store, self.id, self.cursor, PAGE)
-                    .await
-                {
-                    Ok(page) => self.page.extend(page.into_iter().take_while(|(seq, _)| *seq <= tail)),
-                    Err(StoreError::NoSession(id)) => return PulledItem::Gone(RequestError::NoSession(id.to_string())),
-                    Err(_) => actix::clock::sleep(RETRY_INTERVAL).await,
-                },
-                DeliveryPoll::Closed => match attach(&self.parts, self.id, &self.waker).await {
-                    // Its items are others, whatever they are called.
-                    Ok(listening) => {
-                        (self.source, self.seen) = (PullSource::Session(listening), DeltaPositions::default())
+                DeliveryPoll::Behind { tail } => {
+                    match read_past_damage(&*self.services.store, self.id, self.cursor, PAGE).await {
+                        Ok(page) => self.page.extend(page.into_iter().take_while(|(seq, _)| *seq <= tail)),
+                        Err(StoreError::NoSession(id)) => {
+                            return PulledItem::Gone(RequestError::NoSession(id.to_string()));
+                        }
+                        Err(_) => actix::clock::sleep(RETRY_INTERVAL).await,
+                    }
+                }
+                DeliveryPoll::Closed => match attach(&self.services, self.id, &self.waker).await {
+                    // The new actor's items are different ones, even with the same names.
+                    Ok(subscription) => {
+                        (self.source, self.seen) = (PullSource::Session(subscription), DeltaPositions::default())
                     }
                     Err(gone @ RequestError::NoSession(_)) => return PulledItem::Gone(gone),
                     Err(_) => {
-                        // Meanwhile what is in the journal can be read.
+                        // The journal is readable meanwhile.
                         let tail =
-                            self.parts.store.get(self.id).await.ok().flatten().map_or(0, |snapshot| snapshot.tail);
+                            self.services.store.get(self.id).await.ok().flatten().map_or(0, |snapshot| snapshot.tail);
                         self.source = PullSource::Journal(tail.max(self.source.tail()));
                         actix::clock::sleep(RETRY_INTERVAL).await;
                     }
@@ -145,29 +153,29 @@ impl EventPull {
 impl PullSource {
     fn tail(&self) -> Seq {
         match self {
-            PullSource::Session(listening) => listening.tail(),
+            PullSource::Session(subscription) => subscription.tail(),
             PullSource::Journal(tail) => *tail,
         }
     }
 }
 
 async fn attach(
-    parts: &FrontendServices,
+    services: &FrontendServices,
     id: SessionId,
-    bell: &Addr<PublishWaker>,
+    waker: &Addr<PublishWaker>,
 ) -> Result<Subscription, RequestError> {
-    // An actor that was at rest may be let go between the two steps of this; then the next one is asked.
+    // An idle actor may be passivated between these two steps. Then the second try starts the next
+    // one.
     for _ in 0..2 {
-        let session = parts.sessions.open(id).await?;
-        if let Some(AttachReply { subscription: listening, .. }) = subscribe(&session, bell.clone().recipient()).await?
-        {
-            return Ok(listening);
+        let session = services.sessions.open(id).await?;
+        if let Some(AttachReply { subscription, .. }) = subscribe(&session, waker.clone().recipient()).await? {
+            return Ok(subscription);
         }
     }
-    Err(RequestError::Unavailable("the session is being brought back; try again".to_owned()))
+    Err(RequestError::Unavailable("the session is restarting; try again".to_owned()))
 }
 
-/// Hears that there is more, and passes that on to whoever pulls.
+/// Actor that receives `Published` and wakes the task that pulls.
 struct PublishWaker {
     published: Arc<Notify>,
     entry: ActorEntry,
@@ -177,7 +185,8 @@ impl Actor for PublishWaker {
     type Context = Context<PublishWaker>;
 
     fn started(&mut self, ctx: &mut Context<PublishWaker>) {
-        // "Look again" is all that it ever hears, and one of them is as good as many.
+        // Bound: one `Published`. When full: further ones are dropped, since one is as good as
+        // many.
         ctx.set_mailbox_capacity(1);
     }
 }

@@ -1,22 +1,25 @@
-//! Putting a client's messages together, and finding the ones that are too large without losing the connection. No frame is
-//! larger than [`CLIENT_FRAME_LIMIT`]: one that is sent so comes in pieces (`web/upgrade/cut.rs`).
+//! Assembly of a client's messages from fragments. Detects messages above the size limit without
+//! closing the connection.
+//!
+//! No frame is larger than [`CLIENT_FRAME_LIMIT`]: the transport splits larger ones
+//! (`web/ws_transport/oversize_frames.rs`).
 
 use actix_http::ws::{Item, Message};
 use actix_web::web::{Bytes, BytesMut};
 use greenroom_protocol::CLIENT_FRAME_LIMIT;
 
-/// What came of a frame.
+/// Result of receiving one frame.
 #[derive(Debug, PartialEq, Eq)]
 pub(super) enum ReceivedFrame {
     Text(String),
-    /// Not text, or not UTF-8.
+    /// Binary data, or text that is not UTF-8.
     NotText,
     TooLarge,
-    /// A piece of a message whose end has not come, or nothing that concerns anybody.
+    /// Fragment of a message that is not complete, or a frame without content.
     Nothing,
 }
 
-/// A message that comes in pieces. Most never do.
+/// Message in fragments. Most clients never send one.
 #[derive(Debug, Default)]
 pub(super) struct FrameAssembler(Option<Box<FragmentedMessage>>);
 
@@ -30,12 +33,12 @@ struct FragmentedMessage {
 enum FragmentedKind {
     Text,
     NotText,
-    /// The rest of it is thrown away as it comes.
+    /// The rest of the message is dropped as it arrives.
     TooLarge,
 }
 
 impl FrameAssembler {
-    /// Control frames are not for this.
+    /// Receives one data frame. Control frames yield [`ReceivedFrame::Nothing`].
     pub(super) fn receive(&mut self, message: Message) -> ReceivedFrame {
         match message {
             Message::Text(text) => ReceivedFrame::Text(text.into()),
@@ -75,12 +78,12 @@ impl FrameAssembler {
     }
 
     fn end(&mut self) -> ReceivedFrame {
-        let Some(begun) = self.0.take() else { return ReceivedFrame::Nothing };
-        match begun.kind {
+        let Some(message) = self.0.take() else { return ReceivedFrame::Nothing };
+        match message.kind {
             FragmentedKind::TooLarge => ReceivedFrame::TooLarge,
             FragmentedKind::NotText => ReceivedFrame::NotText,
             FragmentedKind::Text => {
-                String::from_utf8(begun.buffer.into()).map_or(ReceivedFrame::NotText, ReceivedFrame::Text)
+                String::from_utf8(message.buffer.into()).map_or(ReceivedFrame::NotText, ReceivedFrame::Text)
             }
         }
     }
@@ -91,13 +94,13 @@ mod tests {
     use super::*;
 
     fn check(items: Vec<Item>, expected: ReceivedFrame) {
-        let mut pieces = FrameAssembler::default();
-        let heard = items.into_iter().map(|item| pieces.receive(Message::Continuation(item))).last();
-        assert_eq!(heard, Some(expected));
+        let mut assembler = FrameAssembler::default();
+        let received = items.into_iter().map(|item| assembler.receive(Message::Continuation(item))).last();
+        assert_eq!(received, Some(expected));
     }
 
     #[test]
-    fn pieces_become_a_message() {
+    fn fragments_become_a_message() {
         let part = |text: &'static str| Bytes::from_static(text.as_bytes());
         check(
             vec![Item::FirstText(part("a")), Item::Continue(part("b")), Item::Last(part("c"))],

@@ -1,7 +1,10 @@
-//! Attached clients: one FrontendSocket actor for each, and what they all share.
+//! Attached clients: one FrontendSocket actor for each, and their common parts.
 //!
-//! A socket never holds a queue of what its client has not read. It is a cursor over the journal: told that there is more,
-//! it pulls as much as its client has room for ([`credit`]). A [`Pull`] does the same for a client without a socket.
+//! A socket never holds a queue of unread events. A socket is a cursor over the journal. After
+//! `Published` the socket pulls as much as its client has room for ([`credit`]). An [`EventPull`]
+//! does the same for a client without a socket.
+//!
+//! See docs/internals/sockets.md.
 
 mod chat;
 mod chat_protocol;
@@ -41,89 +44,113 @@ use crate::{
     store::{Seq, SessionId, Store},
 };
 
-/// How long a client waits for a session that waits for a disk. What is in the journal may be read meanwhile.
+/// Limit for attaching to a session that waits for a disk. Clients can read the journal meanwhile.
 pub const ATTACH_TIMEOUT: Duration = Duration::from_secs(5);
 
-/// Where a socket finds the session that its client names, or has one made.
+/// Source of sessions for sockets: looks sessions up and creates them.
 #[async_trait]
 pub trait SessionProvider: Send + Sync + 'static {
+    /// Returns the actor of a session, started if necessary.
+    ///
+    /// # Errors
+    /// The session does not exist, or is not available now.
     async fn open(&self, id: SessionId) -> Result<Addr<Session>, RequestError>;
 
-    /// Makes the session that `wish` (`initialize` or `start`) asks for, or finds the one that the same key made before.
+    /// Creates the session that `request` (`initialize` or `start`) asks for. Returns the earlier
+    /// session if `key` created one before.
+    ///
+    /// # Errors
+    /// The request is invalid, or the session cannot be created now.
     async fn create(
         &self,
-        wish: &ClientRequest,
+        request: &ClientRequest,
         key: Option<String>,
     ) -> Result<(SessionId, Addr<Session>), RequestError>;
 }
 
-/// What every socket of this process shares.
+/// Parts of the server that all sockets share.
 pub struct FrontendServices {
     pub sessions: Arc<dyn SessionProvider>,
     pub store: Arc<dyn Store>,
     pub actor_registry: ActorRegistry,
-    /// Cancelled when the server goes away.
+    /// Cancelled when the server shuts down.
     pub closing: CancellationToken,
 }
 
-/// Why a client stops waiting for a session.
+/// Returns the error for a client whose session waits for the disk.
 pub fn disk_stalled_error() -> RequestError {
-    RequestError::Unavailable("the session waits for the disk; try again".to_owned())
+    RequestError::Unavailable("the session is waiting for the disk; try again".to_owned())
 }
 
-/// Listens to a session. `None` where its actor is gone; one that waits for the disk itself, as it does where it goes on in the
-/// middle of a turn, is not waited for.
+/// Subscribes to a session. Returns `None` if its actor is gone.
+///
+/// # Errors
+/// The session waits for the disk longer than [`ATTACH_TIMEOUT`]. A session that resumes in the
+/// middle of a turn may.
 async fn subscribe(
     session: &Addr<Session>,
-    listener: Recipient<Published>,
+    subscriber: Recipient<Published>,
 ) -> Result<Option<AttachReply>, RequestError> {
-    let attached = timeout(ATTACH_TIMEOUT, session.send(Attach { subscriber: listener })).await;
+    let attached = timeout(ATTACH_TIMEOUT, session.send(Attach { subscriber })).await;
     attached.map(Result::ok).map_err(|_| disk_stalled_error())
 }
 
-/// How many clients are attached to a session right now, over whatever they listen: as many as it counts as its listeners. (A
-/// chat listens to a stream of its own.)
-pub fn attached_clients(census: &ActorRegistry, session: SessionId) -> usize {
+/// Returns the number of clients attached to a session, over any kind of connection.
+///
+/// A chat counts as the event stream through which it reads.
+pub fn attached_clients(actor_registry: &ActorRegistry, session: SessionId) -> usize {
     let id = session.to_string();
-    [ActorKind::FrontendSocket, ActorKind::EventStream].into_iter().map(|kind| census.count(kind, Some(&id))).sum()
+    [ActorKind::FrontendSocket, ActorKind::EventStream]
+        .into_iter()
+        .map(|kind| actor_registry.count(kind, Some(&id)))
+        .sum()
 }
 
-/// Turns an allowed request into a chat about one session.
+/// Opens a chat socket on one session for an authorized request.
+///
+/// # Errors
+/// The request is not a WebSocket handshake.
 pub fn open_chat(
     request: &HttpRequest,
     body: Payload,
     session: &str,
-    parts: Arc<FrontendServices>,
+    services: Arc<FrontendServices>,
 ) -> Result<HttpResponse, actix_web::Error> {
     match session.parse::<SessionId>() {
-        Ok(id) => ChatSocket::open(request, body, id, parts),
+        Ok(id) => ChatSocket::open(request, body, id, services),
         Err(_) => reject(request, body, 4404, &format!("no session `{session}`")),
     }
 }
 
-/// How a client wants to attach: the query of `GET /ws`.
+/// Query of `GET /ws`: the session and the start of the replay.
 #[derive(Debug, Clone, Default, PartialEq, Eq, serde::Deserialize)]
 pub struct AttachQuery {
-    /// Without one, the first `initialize` or `start` makes it.
+    /// Session to attach to. Absent: the first `initialize` or `start` creates a session.
     pub session: Option<String>,
-    /// A number, or `tail` for live only. Absent: from the start.
+    /// Number of an event, or `tail` for new events only. Absent: from the start.
     pub after: Option<String>,
 }
 
-/// Turns an allowed request into a socket. What the query names wrongly is told over the socket, where every client can
-/// read it.
+/// Opens a session socket for an authorized request.
+///
+/// Errors in the query are reported over the socket, which every client can read.
+///
+/// # Errors
+/// The request is not a WebSocket handshake.
 pub fn open(
     request: &HttpRequest,
     body: Payload,
     query: &AttachQuery,
-    parts: Arc<FrontendServices>,
+    services: Arc<FrontendServices>,
 ) -> Result<HttpResponse, actix_web::Error> {
-    let since = match query.after.as_deref() {
+    let replay_start = match query.after.as_deref() {
         None | Some("") => ReplayStart::Start,
         Some("tail") => ReplayStart::Tail,
         Some(number) => match number.parse::<Seq>() {
             Ok(seq) => ReplayStart::After(seq),
-            Err(_) => return reject(request, body, 4400, &format!("`after` is a number or `tail`, not `{number}`")),
+            Err(_) => {
+                return reject(request, body, 4400, &format!("`after` must be a number or `tail`, not `{number}`"));
+            }
         },
     };
     let session = match query.session.as_deref() {
@@ -133,5 +160,5 @@ pub fn open(
             Err(_) => return reject(request, body, 4404, &format!("no session `{id}`")),
         },
     };
-    FrontendSocket::open(request, body, session, since, parts)
+    FrontendSocket::open(request, body, session, replay_start, services)
 }

@@ -1,24 +1,28 @@
-//! A socket that is opened only to say why it is closed.
+//! Socket that is opened only to report the reason of its close.
 
 use actix::prelude::*;
 use actix_web::{HttpRequest, HttpResponse, web::Payload};
 use actix_web_actors::ws::{self, CloseCode, CloseReason, ProtocolError, WebsocketContext};
 
-/// Accepts a socket only to close it with `code`: the one way to tell a browser's script why.
-pub fn reject(request: &HttpRequest, body: Payload, code: u16, why: &str) -> Result<HttpResponse, actix_web::Error> {
-    ws::start(RejectedSocket { code, why: why.to_owned() }, request, body)
+/// Accepts a socket and closes it with `code`. A browser's script has no other way to read the
+/// reason.
+///
+/// # Errors
+/// The request is not a WebSocket handshake.
+pub fn reject(request: &HttpRequest, body: Payload, code: u16, reason: &str) -> Result<HttpResponse, actix_web::Error> {
+    ws::start(RejectedSocket { code, reason: reason.to_owned() }, request, body)
 }
 
 struct RejectedSocket {
     code: u16,
-    why: String,
+    reason: String,
 }
 
 impl Actor for RejectedSocket {
     type Context = WebsocketContext<RejectedSocket>;
 
     fn started(&mut self, ctx: &mut Self::Context) {
-        let description = Some(self.why[..self.why.floor_char_boundary(120)].to_owned());
+        let description = Some(self.reason[..self.reason.floor_char_boundary(120)].to_owned());
         ctx.close(Some(CloseReason { code: CloseCode::Other(self.code), description }));
         ctx.stop();
     }

@@ -1,4 +1,4 @@
-//! The FrontendSocket actor: one attached client, and how far it has come in its session.
+//! FrontendSocket actor: one attached client and its cursor over the session.
 
 mod requests;
 mod session_lookup;
@@ -35,71 +35,73 @@ use crate::{
     store::{ReadLimit, Seq, SessionId, Store, StoreError, StoredEvent, damage::read_past_damage},
 };
 
-/// The most that is read from the journal at once.
+/// Bounds of one read of the journal.
 const PAGE: ReadLimit = ReadLimit { events: 256, bytes: 64 * 1024 };
-/// The first wait before a session is looked for again whose actor is gone; it doubles up to [`LOOK_AGAIN_MAX`].
+/// First wait before a lookup is repeated. Doubles up to [`LOOKUP_RETRY_MAX`].
 const LOOKUP_RETRY_MIN: Duration = Duration::from_millis(50);
 pub(super) const LOOKUP_RETRY_MAX: Duration = Duration::from_secs(2);
-/// The longest wait where it does not help to ask again: what comes back then comes with another server.
+/// Longest wait if this server cannot read the session. Only another server version can make it
+/// available.
 const LOOKUP_RETRY_UNREADABLE: Duration = Duration::from_secs(30);
 
 type SocketContext = WebsocketContext<FrontendSocket>;
 
-/// Where the replay begins.
+/// Start of the replay.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum ReplayStart {
     Start,
     After(Seq),
-    /// Live only.
+    /// New events only.
     Tail,
 }
 
-/// One attached client. There may be ten thousand: what is needed for a while only is kept elsewhere for that while.
+/// Attached client. A server has up to ten thousand, so state that is needed for a while is boxed
+/// for that while.
 pub(super) struct FrontendSocket {
-    parts: Arc<FrontendServices>,
-    pass: Option<AccessGrant>,
+    services: Arc<FrontendServices>,
+    grant: Option<AccessGrant>,
     entry: Option<ActorEntry>,
-    /// Until it is attached.
+    /// Request to attach, until the client is attached.
     attach_request: Option<Box<AttachRequest>>,
     attached: Option<AttachedSession>,
     credit: Credit,
     assembler: FrameAssembler,
     in_flight: u8,
-    /// How many times in a row its session was looked for.
+    /// Number of lookups in a row without success.
     lookup_attempts: u8,
-    /// Why its session is not to be had, as the client knows it.
+    /// Reason why the session is unavailable, as last reported to the client.
     reported_error: Option<Box<RequestError>>,
 }
 
-/// How a client came.
+/// Request of a client to attach.
 struct AttachRequest {
     session_id: Option<SessionId>,
     replay_start: ReplayStart,
 }
 
-/// A client's place in a session.
+/// Position of a client in a session.
 struct AttachedSession {
     id: SessionId,
     source: SessionSource,
-    /// The newest event that the client was sent.
+    /// Newest event that the client was sent.
     cursor: Seq,
-    /// How far it has come in the items that still grow.
+    /// Offsets sent of the items that still grow.
     seen: DeltaPositions,
-    /// The replay ends here; then the client is told that it is in sync.
+    /// End of the replay. At the end the client gets `synced`.
     replay_to: Option<Seq>,
-    /// A page of the journal is being read, whatever becomes of the source meanwhile: a second one that began at the same
-    /// cursor would send all of it once more.
+    /// True while a page of the journal is being read, even if the source changes meanwhile. A
+    /// second read from the same cursor would send the page twice.
     reading: bool,
 }
 
-/// Where a client's events come from.
+/// Source of a client's events.
 enum SessionSource {
     Session {
         session: Addr<Session>,
-        listening: Subscription,
+        subscription: Subscription,
     },
-    /// The session's actor cannot be had, as where nothing can be written, and is looked for. What is in the journal, up to
-    /// here, can be read.
+    /// Journal up to `tail`, while the session's actor is not available, for example because the
+    /// store rejects writes. The lookup goes on.
     Journal {
         tail: Seq,
         lookup: Box<SessionLookup>,
@@ -109,17 +111,17 @@ enum SessionSource {
 impl SessionSource {
     fn tail(&self) -> Seq {
         match self {
-            SessionSource::Session { listening, .. } => listening.tail(),
+            SessionSource::Session { subscription, .. } => subscription.tail(),
             SessionSource::Journal { tail, .. } => *tail,
         }
     }
 }
 
 impl AttachedSession {
-    /// Looks for what the client has not been sent, up to about `most` bytes of what still grows.
-    fn poll_delivery(&mut self, most: usize) -> DeliveryPoll {
+    /// Polls for what the client has not been sent, with about `max_bytes` of growing items.
+    fn poll_delivery(&mut self, max_bytes: usize) -> DeliveryPoll {
         match &self.source {
-            SessionSource::Session { listening, .. } => listening.poll(self.cursor, &mut self.seen, most),
+            SessionSource::Session { subscription, .. } => subscription.poll(self.cursor, &mut self.seen, max_bytes),
             SessionSource::Journal { tail, .. } if *tail > self.cursor => DeliveryPoll::Behind { tail: *tail },
             SessionSource::Journal { .. } => DeliveryPoll::Deltas(Vec::new()),
         }
@@ -130,15 +132,15 @@ impl FrontendSocket {
     pub(super) fn open(
         request: &HttpRequest,
         body: Payload,
-        wanted: Option<SessionId>,
-        since: ReplayStart,
-        parts: Arc<FrontendServices>,
+        session_id: Option<SessionId>,
+        replay_start: ReplayStart,
+        services: Arc<FrontendServices>,
     ) -> Result<HttpResponse, actix_web::Error> {
         let socket = FrontendSocket {
-            parts,
-            pass: request.extensions_mut().remove(),
+            services,
+            grant: request.extensions_mut().remove(),
             entry: None,
-            attach_request: Some(Box::new(AttachRequest { session_id: wanted, replay_start: since })),
+            attach_request: Some(Box::new(AttachRequest { session_id, replay_start })),
             attached: None,
             credit: Credit::default(),
             assembler: FrameAssembler::default(),
@@ -150,20 +152,20 @@ impl FrontendSocket {
     }
 
     fn attach(&mut self, id: SessionId, session: Addr<Session>, ctx: &mut SocketContext) {
-        let attached = attach(session.clone(), ctx.address().recipient(), self.parts.store.clone(), id);
+        let attached = attach(session.clone(), ctx.address().recipient(), self.services.store.clone(), id);
         let attached = attached.into_actor(self).map(move |attached, socket, ctx| match attached {
-            Ok(Some((view, listening))) => {
+            Ok(Some((view, subscription))) => {
                 socket.lookup_attempts = 0;
                 match socket.attached {
-                    Some(_) => socket.reattach(session, listening, &view, ctx),
-                    None => socket.begin_replay(id, SessionSource::Session { session, listening }, &view, ctx),
+                    Some(_) => socket.reattach(session, subscription, &view, ctx),
+                    None => socket.begin_replay(id, SessionSource::Session { session, subscription }, &view, ctx),
                 }
             }
             Ok(None) => socket.schedule_lookup(ctx),
-            Err(refusal) => socket.session_unavailable(id, refusal, 0, ctx),
+            Err(error) => socket.session_unavailable(id, error, 0, ctx),
         });
         if self.attached.is_none() {
-            // What the client says meanwhile is for that session.
+            // Input that arrives meanwhile is for that session, so it stays unread.
             ctx.wait(attached);
         } else {
             ctx.spawn(attached);
@@ -172,12 +174,12 @@ impl FrontendSocket {
 
     fn begin_replay(&mut self, id: SessionId, source: SessionSource, view: &SessionView, ctx: &mut SocketContext) {
         let tail = view.last_seq;
-        let cursor = match self.attach_request.take().map_or(ReplayStart::Start, |arrival| arrival.replay_start) {
+        let cursor = match self.attach_request.take().map_or(ReplayStart::Start, |request| request.replay_start) {
             ReplayStart::Start => 0,
             ReplayStart::After(seq) => seq.min(tail),
             ReplayStart::Tail => tail,
         };
-        self.entry = Some(self.parts.actor_registry.register(ActorKind::FrontendSocket, Some(id.to_string())));
+        self.entry = Some(self.services.actor_registry.register(ActorKind::FrontendSocket, Some(id.to_string())));
         self.reported_error = None;
         self.send_hello(Some(view), tail, ctx);
         let (seen, replay_to) = (DeltaPositions::default(), Some(tail));
@@ -187,29 +189,31 @@ impl FrontendSocket {
 
     fn send_hello(&mut self, view: Option<&SessionView>, last_seq: Seq, ctx: &mut SocketContext) {
         let state = view.map(|view| view.state);
-        // A view has string keys and plain values, so this cannot fail.
+        // A view has string keys and plain values, so serialization cannot fail.
         let session = view.map(|view| serde_json::to_value(view).expect("a view is JSON"));
         self.send_frame(&StatusFrame::Hello { session, last_seq, state }, ctx);
     }
 
-    /// There is no such session, or no more.
-    fn session_gone(&mut self, why: &RequestError, ctx: &mut SocketContext) {
-        self.send_request_error(why, None, ctx);
-        close(4404, &why.to_string(), ctx);
+    /// Reports that the session does not exist, and closes the socket.
+    fn session_gone(&mut self, error: &RequestError, ctx: &mut SocketContext) {
+        self.send_request_error(error, None, ctx);
+        close(4404, &error.to_string(), ctx);
     }
 
-    /// Sends what the client has room for: first the journal up to its end, then what the open items have grown.
+    /// Sends what the client has room for: first the journal up to its end, then the growth of open
+    /// items.
     fn pull(&mut self, ctx: &mut SocketContext) {
         loop {
             let room = self.credit.room();
-            let Some(at) = &mut self.attached else { return };
-            if at.reading || room == 0 {
+            let Some(attached) = &mut self.attached else { return };
+            if attached.reading || room == 0 {
                 return;
             }
-            match at.poll_delivery(room as usize) {
+            match attached.poll_delivery(room as usize) {
                 DeliveryPoll::Closed => {
-                    // From here on the dead actor is held by nobody here, and its successor is looked for once at a time.
-                    at.source = SessionSource::Journal { tail: at.source.tail(), lookup: Box::default() };
+                    // Releases the stopped actor. From here on, one lookup at a time searches for
+                    // the next one.
+                    attached.source = SessionSource::Journal { tail: attached.source.tail(), lookup: Box::default() };
                     self.schedule_lookup(ctx);
                 }
                 DeliveryPoll::Behind { tail } => return self.read_page(tail, ctx),
@@ -218,8 +222,8 @@ impl FrontendSocket {
                     if deltas.is_empty() {
                         return;
                     }
-                    for piece in deltas {
-                        self.send_frame(&piece.delta, ctx);
+                    for chunk in deltas {
+                        self.send_frame(&chunk.delta, ctx);
                     }
                 }
             }
@@ -227,9 +231,9 @@ impl FrontendSocket {
     }
 
     fn read_page(&mut self, tail: Seq, ctx: &mut SocketContext) {
-        let Some(at) = &mut self.attached else { return };
-        at.reading = true;
-        let (store, id, cursor) = (self.parts.store.clone(), at.id, at.cursor);
+        let Some(attached) = &mut self.attached else { return };
+        attached.reading = true;
+        let (store, id, cursor) = (self.services.store.clone(), attached.id, attached.cursor);
         let page = async move { read_past_damage(&*store, id, cursor, PAGE).await }.into_actor(self);
         ctx.spawn(page.map(move |page, socket, ctx| socket.send_page(tail, page, ctx)));
     }
@@ -238,10 +242,11 @@ impl FrontendSocket {
         match page {
             Ok(page) => {
                 for (seq, event) in page.into_iter().filter(|(seq, _)| *seq <= tail) {
-                    if let Some(at) = &mut self.attached {
-                        at.cursor = seq;
+                    if let Some(attached) = &mut self.attached {
+                        attached.cursor = seq;
                     }
-                    // What is in the journal was made from a `String`, and its checksum has just been checked.
+                    // The store checked the checksum of this event, whose JSON was a `String` when
+                    // it was written.
                     if let Ok(text) = ByteString::try_from(event.json) {
                         self.send_text(text, ctx);
                     }
@@ -251,30 +256,31 @@ impl FrontendSocket {
             Err(StoreError::NoSession(id)) => self.session_gone(&RequestError::NoSession(id.to_string()), ctx),
             Err(e) => {
                 self.send_error("journal_unavailable", e.to_string(), None, ctx);
-                // Until then nothing else reads: every answer to a Ping would begin a row of tries of its own.
+                // `reading` stays true until then. Otherwise each Pong would start retries of its
+                // own.
                 ctx.run_later(LOOKUP_RETRY_MAX, FrontendSocket::read_further);
             }
         }
     }
 
     fn read_further(&mut self, ctx: &mut SocketContext) {
-        if let Some(at) = &mut self.attached {
-            at.reading = false;
+        if let Some(attached) = &mut self.attached {
+            attached.reading = false;
         }
         self.pull(ctx);
     }
 
     fn send_synced(&mut self, ctx: &mut SocketContext) {
-        let Some(at) = &mut self.attached else { return };
-        if at.replay_to.is_some_and(|end| at.cursor >= end) {
-            at.replay_to = None;
-            let seq = at.cursor;
+        let Some(attached) = &mut self.attached else { return };
+        if attached.replay_to.is_some_and(|end| attached.cursor >= end) {
+            attached.replay_to = None;
+            let seq = attached.cursor;
             self.send_frame(&StatusFrame::Synced { seq }, ctx);
         }
     }
 
-    fn send_request_error(&mut self, refusal: &RequestError, id: Option<String>, ctx: &mut SocketContext) {
-        self.send_error(refusal.code(), refusal.to_string(), id, ctx);
+    fn send_request_error(&mut self, error: &RequestError, id: Option<String>, ctx: &mut SocketContext) {
+        self.send_error(error.code(), error.to_string(), id, ctx);
     }
 
     fn send_error(&mut self, code: &str, message: String, id: Option<String>, ctx: &mut SocketContext) {
@@ -282,7 +288,7 @@ impl FrontendSocket {
     }
 
     fn send_frame(&mut self, frame: &impl Serialize, ctx: &mut SocketContext) {
-        // Every frame has string keys and no fallible `Serialize`, so this cannot fail.
+        // Each frame has string keys and no fallible `Serialize`, so serialization cannot fail.
         self.send_text(serde_json::to_string(frame).expect("a frame is JSON").into(), ctx);
     }
 
@@ -298,31 +304,32 @@ impl FrontendSocket {
     }
 }
 
-/// [Listens](listen) to a session, and takes it as the journal has it: what its actor has decided may not be on disk yet.
+/// Subscribes to a session and reads its view from the store. The actor's own view may contain
+/// decisions that are not yet on disk.
 async fn attach(
     session: Addr<Session>,
-    listener: Recipient<Published>,
+    subscriber: Recipient<Published>,
     store: Arc<dyn Store>,
     id: SessionId,
 ) -> Result<Option<(SessionView, Subscription)>, RequestError> {
-    let Some(AttachReply { view, subscription: listening }) = subscribe(&session, listener).await? else {
+    let Some(AttachReply { view, subscription }) = subscribe(&session, subscriber).await? else {
         return Ok(None);
     };
     let Ok(Some(snapshot)) = store.get(id).await else { return Ok(None) };
-    Ok(Some((SessionView::new(&snapshot, view.attached), listening)))
+    Ok(Some((SessionView::new(&snapshot, view.attached), subscription)))
 }
 
 fn session_restarting() -> RequestError {
-    RequestError::Unavailable("the session is being brought back; try again".to_owned())
+    RequestError::Unavailable("the session is restarting; try again".to_owned())
 }
 
 impl Actor for FrontendSocket {
     type Context = SocketContext;
 
     fn started(&mut self, ctx: &mut SocketContext) {
-        self.entry = Some(self.parts.actor_registry.register(ActorKind::FrontendSocket, None));
-        self.supervise(self.parts.closing.clone(), self.pass.clone(), ctx);
-        match self.attach_request.as_ref().and_then(|arrival| arrival.session_id) {
+        self.entry = Some(self.services.actor_registry.register(ActorKind::FrontendSocket, None));
+        self.supervise(self.services.closing.clone(), self.grant.clone(), ctx);
+        match self.attach_request.as_ref().and_then(|request| request.session_id) {
             Some(id) => self.look_up(id, ctx),
             None => self.send_hello(None, 0, ctx),
         }
@@ -352,8 +359,8 @@ impl Handler<Published> for FrontendSocket {
 
 impl StreamHandler<Result<ws::Message, ProtocolError>> for FrontendSocket {
     fn handle(&mut self, message: Result<ws::Message, ProtocolError>, ctx: &mut SocketContext) {
-        if self.pass.as_ref().is_some_and(AccessGrant::is_revoked) {
-            // Said before it hears that it has to go.
+        if self.grant.as_ref().is_some_and(AccessGrant::is_revoked) {
+            // The frame arrived before the socket closes for the revoked token.
             return;
         }
         self.credit.received(match &message {
@@ -372,14 +379,14 @@ impl StreamHandler<Result<ws::Message, ProtocolError>> for FrontendSocket {
                 ReceivedFrame::NotText => {
                     self.send_error(
                         "invalid_json",
-                        "a frame is JSON in a text frame, not binary".to_owned(),
+                        "a frame must be JSON in a text frame, not binary".to_owned(),
                         None,
                         ctx,
                     );
                 }
                 ReceivedFrame::TooLarge => {
                     let message =
-                        format!("a frame is at most {CLIENT_FRAME_LIMIT} bytes; put what is larger into a file");
+                        format!("a frame may have {CLIENT_FRAME_LIMIT} bytes; upload larger content as a file");
                     self.send_error("too_large", message, None, ctx);
                 }
                 ReceivedFrame::Nothing => {}

@@ -1,12 +1,14 @@
-//! One connection with an agent, from its `hello` to its end. The rules of it are in `greenroom_protocol::link`.
+//! Connection with an agent, from its `hello` to its end. The protocol is in
+//! `greenroom_protocol::link`; docs/internals/link.md explains the design.
 //!
-//! The agent is held back through its socket: so many of its reports may be [on their way to disk](OnTheirWay), and one that is
-//! more than an event is answered before the next is read. What still grows decides nothing and is kept nowhere, so it goes past
-//! the session, straight to where its listeners look.
-//!
-//! An event wakes this conversation once, when it comes. That the session has taken it, and that it is on disk, is asked when
-//! somebody has to know: before something grows, when an acknowledgement is due, and when there is no more room. With a thousand
-//! agents each of these wakings is for something that is in no processor's cache any more.
+//! - [`InFlightReports`] bounds the reports in flight to disk. When full: the link stops reading
+//!   the agent's socket. A report that is not a plain event is answered before the next frame is
+//!   read.
+//! - A delta causes no transition and is not stored. It bypasses the session and goes straight into
+//!   [`SessionBroadcast`], which subscribers poll.
+//! - An event wakes the connection once, on arrival. The results of session and disk are read only
+//!   when needed. That is before a delta, when an acknowledgement is due, and when the window is
+//!   full. With a thousand agents, each saved wake-up would find cold caches.
 
 mod in_flight;
 mod liveness;
@@ -54,37 +56,39 @@ use crate::{
     wake_batch::PollWhenWoken,
 };
 
-/// How much may go with one report: so many frames, or so many bytes.
+/// Limit of one batch: 64 reports or 64 KiB, whichever is reached first.
 const BATCH_REPORTS: usize = 64;
 const BATCH_BYTES: usize = 64 << 10;
-/// How much is read from an agent at once, bytes: a dozen small events of a flood. There is one for each session that lives.
+/// Read buffer for an agent's socket, in bytes. Holds a dozen small events of a flood. Each live
+/// session has one such buffer.
 const READ_BUFFER: usize = 3 << 10;
-/// The longest name of an item, or of a request, bytes. The agent's own have some forty.
+/// Longest item name or request name, in bytes. Names of the built-in agent have about 40.
 const NAME_LIMIT: usize = 256;
-/// The longest name of a start of the agent, bytes. It goes into the record with every report.
+/// Longest boot id, in bytes. Each report stores the boot id in the session record.
 const BOOT_LIMIT: usize = 64;
-/// How much of the journal goes into one `history` frame, bytes.
+/// Journal bytes that go into one `history` frame.
 const HISTORY_FRAME_BYTES: usize = 256 << 10;
-/// The longest message of the agent that it is given back whole, bytes: half of what it tells a model.
+/// Longest truncated message that is restored whole in the history, in bytes. Half of what
+/// the agent sends to a model.
 const MESSAGE_LIMIT: usize = 256 << 10;
 
-/// Why a connection ended.
+/// Reason for the end of a connection.
 pub(super) enum DisconnectReason {
-    /// It is gone; the next one goes on where it stopped.
+    /// The connection is closed. The next connection continues where this one stopped.
     Disconnected(String),
-    /// What came is not of the protocol, so no other connection would be better.
+    /// The agent broke the protocol, so another connection would not help.
     ProtocolViolation(String),
-    /// It stands still: it owes a word, was asked for one, and said none for a minute.
+    /// The agent owed a reply and sent nothing for 60 s, despite a ping after 30 s.
     Unresponsive,
     SessionGone,
 }
 
-/// How far an agent has come.
+/// Progress of the agent, read by the supervisor.
 #[derive(Default)]
 pub(super) struct ConnectionProgress {
-    /// It has introduced itself, be it over an earlier connection.
+    /// The agent has sent `hello`, over this connection or an earlier one.
     pub(super) answered: Cell<bool>,
-    /// Something that it has said over this one is on disk.
+    /// A report of this connection is on disk.
     pub(super) made_progress: Cell<bool>,
 }
 
@@ -100,7 +104,7 @@ impl From<Error> for DisconnectReason {
     }
 }
 
-/// Speaks with the agent until the connection ends.
+/// Serves the agent until the connection ends. Returns the reason.
 pub(super) async fn serve_connection(
     id: SessionId,
     stream: UnixStream,
@@ -108,7 +112,7 @@ pub(super) async fn serve_connection(
     store: &Arc<dyn Store>,
     commands: &mut mpsc::UnboundedReceiver<DeliverToAgent>,
     progress: &ConnectionProgress,
-    frozen: &PauseFlag,
+    pause_flag: &PauseFlag,
 ) -> DisconnectReason {
     progress.made_progress.set(false);
     let config = WebSocketConfig::default()
@@ -117,14 +121,14 @@ pub(super) async fn serve_connection(
         .max_write_buffer_size(2 * LINK_FRAME_LIMIT)
         .max_message_size(Some(LINK_FRAME_LIMIT))
         .max_frame_size(Some(LINK_FRAME_LIMIT));
-    // Boxed, as all is that is over soon: there is one of this future for each session that lives.
-    let socket = match Box::pin(with_liveness_timeout(frozen, client_handshake(stream, config))).await {
+    // Boxed, as is every short-lived future here: each live session holds one of the outer future.
+    let socket = match Box::pin(with_liveness_timeout(pause_flag, client_handshake(stream, config))).await {
         Ok(Ok(socket)) => socket,
         Ok(Err(e)) => return DisconnectReason::Disconnected(e.to_string()),
-        Err(broken) => return broken,
+        Err(reason) => return reason,
     };
-    let (boot, silence) = (String::new(), LivenessMonitor::default());
-    let mut conversation = AgentConnection {
+    let (boot, liveness) = (String::new(), LivenessMonitor::default());
+    let mut connection = AgentConnection {
         id,
         socket,
         session,
@@ -133,41 +137,41 @@ pub(super) async fn serve_connection(
         is_report_unconfirmed: false,
         peeked: None,
         bytes_read: 0,
-        pause_flag: frozen,
-        liveness: silence,
+        pause_flag,
+        liveness,
     };
-    let mut on_their_way = InFlightReports::default();
-    let broken = match conversation.run(commands, progress, &mut on_their_way).await {
+    let mut in_flight = InFlightReports::default();
+    let reason = match connection.run(commands, progress, &mut in_flight).await {
         Ok(never) => never,
-        Err(broken) => broken,
+        Err(reason) => reason,
     };
-    // What became of the last that it said was not asked for yet.
-    if matches!(broken, DisconnectReason::Disconnected(_)) && conversation.is_report_unconfirmed {
-        let _heard_or_left = conversation.send_to_session(AwaitReports).await;
+    // The result of the last batch was not read yet.
+    if matches!(reason, DisconnectReason::Disconnected(_)) && connection.is_report_unconfirmed {
+        let _reply_or_session_gone = connection.send_to_session(AwaitReports).await;
     }
-    let settled = on_their_way.collect_persisted();
-    progress.made_progress.set(on_their_way.made_progress());
-    match (broken, settled) {
-        (DisconnectReason::Disconnected(_), Err(refused)) => refused,
-        (broken, _) => broken,
+    let persisted = in_flight.collect_persisted();
+    progress.made_progress.set(in_flight.made_progress());
+    match (reason, persisted) {
+        (DisconnectReason::Disconnected(_), Err(rejected)) => rejected,
+        (reason, _) => reason,
     }
 }
 
-/// What is heard of an agent.
+/// Input from an agent.
 enum ConnectionInput {
-    /// `None` for one that means nothing here.
+    /// `None` for a frame without a meaning here, such as a pong.
     Frame(Option<FromAgent>),
-    /// It owes a word and has long said none.
+    /// The agent owes a reply and has been silent for 30 s.
     SilenceTimeout,
 }
 
-/// What is to be done before the next frame is heard.
+/// Work to finish before the next frame is read.
 enum ConnectionStep {
     Done,
-    /// Whether it is there at all.
+    /// Sends a WebSocket ping to check that the agent is alive.
     Ping,
     Send(Utf8Bytes),
-    /// The session takes its time to take what the agent said.
+    /// Waits until the session has processed what the agent sent.
     AwaitSession(LocalBoxFuture<'static, Result<(), DisconnectReason>>),
 }
 
@@ -177,11 +181,12 @@ struct AgentConnection<'a> {
     session: &'a WeakAddr<Session>,
     store: &'a Arc<dyn Store>,
     boot: String,
-    /// The session was told of something, and it is not known whether it has taken that.
+    /// A report was sent to the session without waiting for its result.
     is_report_unconfirmed: bool,
-    /// Read already, and next: a frame, or how it ended behind what has not been told yet.
+    /// Next input, already read: a frame, or the end of the connection. Returned after the reports
+    /// that were read before it.
     peeked: Option<Box<Result<Option<FromAgent>, DisconnectReason>>>,
-    /// How much was read, bytes.
+    /// Text received so far, in bytes.
     bytes_read: usize,
     pause_flag: &'a PauseFlag,
     liveness: LivenessMonitor,
@@ -192,37 +197,38 @@ impl AgentConnection<'_> {
         &mut self,
         commands: &mut mpsc::UnboundedReceiver<DeliverToAgent>,
         progress: &ConnectionProgress,
-        on_their_way: &mut InFlightReports,
+        in_flight: &mut InFlightReports,
     ) -> Result<DisconnectReason, DisconnectReason> {
         let live = Box::pin(self.greet(progress)).await?;
-        // What waits here was ordered for an earlier connection.
-        let mut is_anew = false;
-        let mut ear = PollWhenWoken::default();
+        // Commands queued before `AgentConnected` belong to an earlier connection.
+        let mut is_current_boot = false;
+        let mut command_poll = PollWhenWoken::default();
         loop {
             let read = self.bytes_read;
-            let has_room = on_their_way.has_room(read, &live);
-            // Nothing of a frame is kept while what it leads to is done: there is one of this future for each session that lives.
+            let has_room = in_flight.has_room(read, &live);
+            // The frame is dropped before its step runs, because each live session holds one of
+            // this future.
             let step = tokio::select! {
                 biased;
-                command = poll_fn(|cx| ear.poll(cx, |cx| commands.poll_recv(cx))) => match command {
+                command = poll_fn(|cx| command_poll.poll(cx, |cx| commands.poll_recv(cx))) => match command {
                     Some(DeliverToAgent::AgentConnected { boot }) => {
-                        is_anew = boot == self.boot;
+                        is_current_boot = boot == self.boot;
                         ConnectionStep::Done
                     }
-                    Some(DeliverToAgent::Command(command)) if is_anew => {
+                    Some(DeliverToAgent::Command(command)) if is_current_boot => {
                         self.liveness.command_sent(&command.command);
                         ConnectionStep::Send(encode_frame(&ToAgent::Command(*command)))
                     }
                     Some(DeliverToAgent::Command(_)) => ConnectionStep::Done,
                     None => return Ok(DisconnectReason::SessionGone),
                 },
-                settled = poll_fn(|cx| on_their_way.poll(cx, read, has_room)) => match settled? {
+                persisted = poll_fn(|cx| in_flight.poll(cx, read, has_room)) => match persisted? {
                     InFlightProgress::Acknowledge(n) => ConnectionStep::Send(encode_frame(&ToAgent::Ack { n })),
                     InFlightProgress::RoomFreed => ConnectionStep::Done,
                 },
-                // Nobody is blamed for a silence while nobody listens.
-                heard = poll_fn(|cx| self.poll_input(cx)), if has_room => match heard? {
-                    ConnectionInput::Frame(frame) => self.handle_frame(frame, &live, on_their_way)?,
+                // Silence counts only while the server reads.
+                input = poll_fn(|cx| self.poll_input(cx)), if has_room => match input? {
+                    ConnectionInput::Frame(frame) => self.handle_frame(frame, &live, in_flight)?,
                     ConnectionInput::SilenceTimeout => ConnectionStep::Ping,
                 },
             };
@@ -230,7 +236,7 @@ impl AgentConnection<'_> {
                 ConnectionStep::Done => {}
                 ConnectionStep::Send(frame) => Box::pin(self.send(frame)).await?,
                 ConnectionStep::Ping => Box::pin(self.ping()).await?,
-                ConnectionStep::AwaitSession(told) => told.await?,
+                ConnectionStep::AwaitSession(processed) => processed.await?,
             }
         }
     }
@@ -239,11 +245,11 @@ impl AgentConnection<'_> {
         &mut self,
         frame: Option<FromAgent>,
         live: &SessionBroadcast,
-        on_their_way: &mut InFlightReports,
+        in_flight: &mut InFlightReports,
     ) -> Result<ConnectionStep, DisconnectReason> {
         match frame {
             None => Ok(ConnectionStep::Done),
-            // It may not overtake the event before it.
+            // A delta must not overtake the event before it.
             Some(FromAgent::Delta(delta)) if self.is_report_unconfirmed => {
                 self.peeked = Some(Box::new(Ok(Some(FromAgent::Delta(delta)))));
                 Ok(ConnectionStep::AwaitSession(self.send_to_session(AwaitReports)))
@@ -256,13 +262,13 @@ impl AgentConnection<'_> {
                 Ok(ConnectionStep::AwaitSession(self.send_to_session(CommandAccepted { command })))
             }
             Some(FromAgent::Report { n, report }) => {
-                let is_taken_at_once = is_batchable(&report);
+                let is_batched = is_batchable(&report);
                 let reports = self.collect_reports(n, report);
                 let last = n.saturating_add(reports.len() as u64 - 1);
-                let (durable, on_disk) = oneshot::channel();
-                on_their_way.push(InFlightReport { last, bytes_read: self.bytes_read, persisted: on_disk });
+                let (durable, persisted) = oneshot::channel();
+                in_flight.push(InFlightReport { last, bytes_read: self.bytes_read, persisted });
                 let reported = Reported { boot: self.boot.clone(), n, reports, durable };
-                match is_taken_at_once {
+                match is_batched {
                     true => self.try_report(reported),
                     false => Ok(ConnectionStep::AwaitSession(self.send_to_session(reported))),
                 }
@@ -275,7 +281,7 @@ impl AgentConnection<'_> {
         if let Some(frame) = self.peeked.take() {
             return Poll::Ready(frame.map(ConnectionInput::Frame));
         }
-        // First: what it has said already is no silence.
+        // The socket is polled first: a frame that has already arrived ends the silence.
         if let Poll::Ready(frame) = self.socket.poll_next_unpin(cx) {
             return Poll::Ready(self.read(frame).map(ConnectionInput::Frame));
         }
@@ -285,12 +291,14 @@ impl AgentConnection<'_> {
         })
     }
 
-    /// A report, and those right behind it that can go into the journal with it, as far as they are here: an agent that says
-    /// much at once is taken down in fewer and larger steps.
+    /// Returns the report and the batchable reports right behind it that have already arrived. A
+    /// flood then reaches the session and the journal in fewer and larger steps. Limits:
+    /// [`BATCH_REPORTS`], [`BATCH_BYTES`].
     fn collect_reports(&mut self, n: u64, report: AgentReport) -> Vec<AgentReport> {
         let mut reports = vec![report];
-        let enough = self.bytes_read + BATCH_BYTES;
-        while is_batchable(&reports[reports.len() - 1]) && reports.len() < BATCH_REPORTS && self.bytes_read < enough {
+        let batch_end = self.bytes_read + BATCH_BYTES;
+        while is_batchable(&reports[reports.len() - 1]) && reports.len() < BATCH_REPORTS && self.bytes_read < batch_end
+        {
             let Some(frame) = self.socket.next().now_or_never() else { break };
             match self.read(frame) {
                 Ok(Some(FromAgent::Report { n: next, report }))
@@ -311,26 +319,26 @@ impl AgentConnection<'_> {
     async fn greet(&mut self, progress: &ConnectionProgress) -> Result<Arc<SessionBroadcast>, DisconnectReason> {
         let hello = with_liveness_timeout(self.pause_flag, self.read_hello()).await??;
         if hello.boot.len() > BOOT_LIMIT {
-            let why = format!("a start's name of {} bytes (at most {BOOT_LIMIT})", hello.boot.len());
-            return Err(DisconnectReason::ProtocolViolation(why));
+            let reason = format!("a boot id of {} bytes; at most {BOOT_LIMIT} are allowed", hello.boot.len());
+            return Err(DisconnectReason::ProtocolViolation(reason));
         }
-        // It stands in the log as it is, where control characters have a meaning.
+        // The log prints the boot id unescaped, and control characters have a meaning there.
         if hello.boot.contains(char::is_control) {
-            return Err(DisconnectReason::ProtocolViolation("a start's name with control characters".to_owned()));
+            return Err(DisconnectReason::ProtocolViolation("a boot id with control characters".to_owned()));
         }
         progress.answered.set(true);
         self.boot.clone_from(&hello.boot);
-        let greeting = self.send_to_session(HelloReceived { hello }).await?.map_err(|why| match why {
-            HelloRejected::Version { .. } => DisconnectReason::ProtocolViolation(why.to_string()),
-            HelloRejected::SandboxStopping => DisconnectReason::Disconnected(why.to_string()),
+        let accepted = self.send_to_session(HelloReceived { hello }).await?.map_err(|rejected| match rejected {
+            HelloRejected::Version { .. } => DisconnectReason::ProtocolViolation(rejected.to_string()),
+            HelloRejected::SandboxStopping => DisconnectReason::Disconnected(rejected.to_string()),
         })?;
-        self.liveness.greeted(greeting.has_user_action);
-        let restore = greeting.welcome.restore;
-        self.send(encode_frame(&ToAgent::Welcome(greeting.welcome))).await?;
+        self.liveness.greeted(accepted.has_user_action);
+        let restore = accepted.welcome.restore;
+        self.send(encode_frame(&ToAgent::Welcome(accepted.welcome))).await?;
         if restore {
-            self.send_history(greeting.history_to).await?;
+            self.send_history(accepted.history_to).await?;
         }
-        Ok(greeting.broadcast)
+        Ok(accepted.broadcast)
     }
 
     async fn read_hello(&mut self) -> Result<AgentHello, DisconnectReason> {
@@ -351,23 +359,23 @@ impl AgentConnection<'_> {
         loop {
             let limit = ReadLimit { events: 256, bytes: HISTORY_FRAME_BYTES };
             let page = read_past_damage(&**self.store, self.id, after, limit).await;
-            let page = page.map_err(|e| DisconnectReason::Disconnected(format!("the journal cannot be read: {e}")))?;
+            let page = page.map_err(|e| DisconnectReason::Disconnected(format!("could not read the journal: {e}")))?;
             let last = page.last().map_or(to, |(seq, _)| *seq);
             let complete = last >= to || page.is_empty();
-            let (mut events, mut added) = (Vec::new(), 0);
+            let (mut events, mut added_bytes) = (Vec::new(), 0);
             for (_, event) in page.iter().filter(|(seq, _)| *seq <= to) {
                 let Ok(mut read) = serde_json::from_slice::<Event>(&event.json) else { continue };
-                if let Some(whole) = self.full_message(event).await
+                if let Some(full) = self.full_message(event).await
                     && let EventBody::Observation(Observation { content, .. }) = &mut read.body
                 {
-                    added += whole.len();
-                    *content = whole;
+                    added_bytes += full.len();
+                    *content = full;
                 }
                 events.push(read);
-                if added > HISTORY_FRAME_BYTES {
+                if added_bytes > HISTORY_FRAME_BYTES {
                     let part = ToAgent::History { events: take(&mut events), complete: false };
                     self.send(encode_frame(&part)).await?;
-                    added = 0;
+                    added_bytes = 0;
                 }
             }
             self.send(encode_frame(&ToAgent::History { events, complete })).await?;
@@ -383,13 +391,15 @@ impl AgentConnection<'_> {
         Ok(with_liveness_timeout(self.pause_flag, self.socket.send_all(&mut frames)).await??)
     }
 
-    /// Its WebSocket answers that by itself, whatever it is at.
+    /// Sends a WebSocket ping. The agent's WebSocket library answers pings by itself, whatever the
+    /// agent is doing.
     async fn ping(&mut self) -> Result<(), DisconnectReason> {
         Ok(with_liveness_timeout(self.pause_flag, self.socket.send(Message::Ping(Bytes::new()))).await??)
     }
 
-    /// What the agent once said, where the event has only a part of it. A result it is told in part anyway, and where a message
-    /// cannot be had, the part says how much is missing.
+    /// Returns the whole text of a message whose event holds only a part. Returns `None` for a tool
+    /// result, which the model gets truncated anyway. Returns `None` also if the content is
+    /// missing; the part then states how much is left out.
     async fn full_message(&self, event: &JournalEvent) -> Option<String> {
         #[derive(Deserialize)]
         struct TruncatedEvent {
@@ -405,31 +415,32 @@ impl AgentConnection<'_> {
         let part: TruncatedEvent = serde_json::from_slice(&event.json).ok()?;
         let href = part.extras.truncated?.href?;
         let name = href.rsplit('/').next()?;
-        let whole = self.store.content(self.id, name, 0, MESSAGE_LIMIT).await.ok()??;
-        let is_whole = whole.bytes.len() as u64 == whole.total;
-        is_whole.then(|| String::from_utf8(whole.bytes.into()).ok())?
+        let full = self.store.content(self.id, name, 0, MESSAGE_LIMIT).await.ok()??;
+        let is_complete = full.bytes.len() as u64 == full.total;
+        is_complete.then(|| String::from_utf8(full.bytes.into()).ok())?
     }
 
-    /// `None` for frames that mean nothing here.
+    /// Decodes a frame. Returns `None` for a frame without a meaning here.
     fn read(&mut self, frame: Option<Result<Message, Error>>) -> Result<Option<FromAgent>, DisconnectReason> {
         match frame {
-            None => Err(DisconnectReason::Disconnected("the agent closed it".to_owned())),
+            None => Err(DisconnectReason::Disconnected("the agent closed the connection".to_owned())),
             Some(Ok(Message::Text(text))) => {
                 self.bytes_read += text.len();
-                let frame = FromAgent::read(&text).map_err(|e| {
-                    DisconnectReason::ProtocolViolation(format!("a frame that is none of the protocol: {e}"))
-                })?;
+                let frame = FromAgent::read(&text)
+                    .map_err(|e| DisconnectReason::ProtocolViolation(format!("a frame outside the protocol: {e}")))?;
                 self.liveness.frame_received(Some(&frame));
                 match longest_name(&frame) {
-                    // Names are kept while what bears them is open.
+                    // The session keeps a name while its item or request is open.
                     bytes if bytes > NAME_LIMIT => Err(DisconnectReason::ProtocolViolation(format!(
-                        "a name of {bytes} bytes (at most {NAME_LIMIT})"
+                        "a name of {bytes} bytes; at most {NAME_LIMIT} are allowed"
                     ))),
                     _ => Ok(Some(frame)),
                 }
             }
             Some(Ok(Message::Binary(_))) => Err(DisconnectReason::ProtocolViolation("a binary frame".to_owned())),
-            Some(Ok(Message::Close(_))) => Err(DisconnectReason::Disconnected("the agent closed it".to_owned())),
+            Some(Ok(Message::Close(_))) => {
+                Err(DisconnectReason::Disconnected("the agent closed the connection".to_owned()))
+            }
             Some(Ok(Message::Ping(_) | Message::Pong(_) | Message::Frame(_))) => {
                 self.liveness.frame_received(None);
                 Ok(None)
@@ -438,7 +449,8 @@ impl AgentConnection<'_> {
         }
     }
 
-    /// Tells the session, and waits for no answer: how much it may be told is for what is on its way to disk to say.
+    /// Sends a report to the session without waiting for the result. [`InFlightReports`] bounds the
+    /// number of such reports.
     fn try_report(&mut self, reported: Reported) -> Result<ConnectionStep, DisconnectReason> {
         let session = self.session.upgrade().ok_or(DisconnectReason::SessionGone)?;
         match session.try_send(reported) {
@@ -451,7 +463,8 @@ impl AgentConnection<'_> {
         }
     }
 
-    /// Tells the session, which has taken all before it when it answers. Boxed, as it is over soon.
+    /// Sends a message to the session and returns its reply. By the reply, the session has
+    /// processed all earlier messages. Boxed, because the future is short-lived.
     fn send_to_session<M>(&mut self, message: M) -> LocalBoxFuture<'static, Result<M::Result, DisconnectReason>>
     where
         M: actix::Message + Send + 'static,
@@ -466,7 +479,7 @@ impl AgentConnection<'_> {
     }
 }
 
-/// How long the longest name of an item or of a request is, in bytes.
+/// Returns the length of the longest item name or request name in the frame, in bytes.
 fn longest_name(frame: &FromAgent) -> usize {
     match frame {
         FromAgent::Delta(delta) => delta.item.len(),

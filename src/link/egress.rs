@@ -1,4 +1,4 @@
-//! The model's way out of a sandbox, and the account that its calls are booked on.
+//! Model egress: a sandbox's way to the gateway, with the account that its calls are booked on.
 
 use std::{
     io,
@@ -14,39 +14,44 @@ use crate::{
     session::{Session, SessionBudget, messages::NoticeReceived},
 };
 
-/// How many notices of the gateway may be on their way to disk in one session before its next call waits.
+/// Limit for a session's gateway notices in flight to disk. When reached: the next model call
+/// blocks.
 const MAX_NOTICES: usize = 16;
 
-/// Opened with the sandbox's first start, and closed when nobody holds this any more.
+/// Model egress of one session. Opened at the first start of the sandbox, closed when the last
+/// reference is dropped.
 pub(super) struct ModelEgress {
     account: Arc<LinkAccount>,
     endpoint: Mutex<Option<GatewayEndpoint>>,
 }
 
 impl ModelEgress {
-    pub(super) fn new(session: WeakAddr<Session>, allowance: Arc<SessionBudget>) -> ModelEgress {
-        let account =
-            Arc::new(LinkAccount { session, budget: allowance, notices: Arc::new(Semaphore::new(MAX_NOTICES)) });
+    pub(super) fn new(session: WeakAddr<Session>, budget: Arc<SessionBudget>) -> ModelEgress {
+        let account = Arc::new(LinkAccount { session, budget, notices: Arc::new(Semaphore::new(MAX_NOTICES)) });
         ModelEgress { account, endpoint: Mutex::default() }
     }
 
-    /// Has the gateway serve this session on what `listener` gives, unless it does already: then nothing is asked of that.
-    /// Must be called inside the runtime that is to serve it.
+    /// Opens the session's gateway endpoint on the socket that `listener` binds. Does nothing if
+    /// the endpoint is already open. Must be called inside the runtime that is to serve the
+    /// endpoint.
+    ///
+    /// # Errors
+    /// Returns the error of `listener`.
     pub(super) fn open(
         &self,
         gateway: &Gateway,
         listener: impl FnOnce() -> io::Result<UnixListener>,
     ) -> io::Result<()> {
         if self.endpoint().is_none() {
-            // Not under the lock: the disk may take its time, and an interrupt does not wait for that.
+            // Bound outside the lock: a slow disk must not delay an interrupt.
             let listener = listener()?;
-            // Under the lock: an interrupt that comes behind the first call finds it.
+            // Opened under the lock, so that an interrupt after the first call finds the endpoint.
             self.endpoint().get_or_insert_with(|| gateway.open(listener, self.account.clone()));
         }
         Ok(())
     }
 
-    /// Ends the calls that run. Before it is open there are none.
+    /// Aborts the running model calls. Does nothing before the endpoint is open.
     pub(super) fn abort_streams(&self) {
         if let Some(endpoint) = &*self.endpoint() {
             endpoint.abort_calls();
@@ -58,11 +63,12 @@ impl ModelEgress {
     }
 }
 
-/// A session's account at the gateway.
+/// Account of a session at the gateway.
 struct LinkAccount {
     session: WeakAddr<Session>,
     budget: Arc<SessionBudget>,
-    /// One for each notice that may be on its way to disk.
+    /// Permits for notices in flight to disk. Bound: 16 notices. When full: the next model call
+    /// blocks.
     notices: Arc<Semaphore>,
 }
 
@@ -76,15 +82,16 @@ impl SessionAccount for LinkAccount {
     }
 
     fn notify(&self, notice: GatewayNotice) {
-        // A few for each call of a model, and no call begins while many are not on disk: the mailbox cannot run full of them.
-        let unwritten = self.notices.clone().try_acquire_owned().ok();
+        // A model call causes a few notices, and no call begins while [`MAX_NOTICES`] are in
+        // flight. So notices cannot fill the mailbox.
+        let permit = self.notices.clone().try_acquire_owned().ok();
         if let Some(session) = self.session.upgrade() {
-            session.do_send(NoticeReceived { notice, permit: unwritten });
+            session.do_send(NoticeReceived { notice, permit });
         }
     }
 
     fn wait_until_caught_up(&self) -> BoxFuture<'_, ()> {
-        // It is never closed, and there is nothing to keep of it.
+        // The semaphore is never closed, and the permit is not kept.
         Box::pin(async { drop(self.notices.acquire().await) })
     }
 }

@@ -1,5 +1,5 @@
-//! The handshake of a link, which leaves nothing behind: neither a byte of the agent's first frame, nor the buffer that it was
-//! read into. The library would go on with that one, of 4 KiB, for as long as the link lives.
+//! WebSocket handshake of a link. Leaves no byte of the agent's first frame behind, and no read
+//! buffer. The library would otherwise keep its handshake buffer of 4 KiB for the life of the link.
 
 use std::{
     io,
@@ -19,7 +19,8 @@ use tokio_tungstenite::{
     },
 };
 
-/// The longest answer, bytes. Our agent's has 129, and more does not fit the library's buffer.
+/// Longest response head, in bytes. The built-in agent's response has 129. A longer head would not
+/// fit the library's buffer.
 const MAX_HEAD_BYTES: usize = 4096;
 
 pub(super) async fn client_handshake(
@@ -31,8 +32,8 @@ pub(super) async fn client_handshake(
     Ok(WebSocketStream::from_raw_socket(stream, Role::Client, Some(config)).await)
 }
 
-/// Reads to the end of an HTTP head and no further, so a byte at a time, and gives it as a whole: many small pieces the library
-/// takes for an attack.
+/// Reads an HTTP head, and nothing after it, one byte at a time. Returns the head as a whole,
+/// because the library rejects many small reads as an attack.
 struct HttpHeadReader<R> {
     from: R,
     read: Vec<u8>,
@@ -48,14 +49,14 @@ impl<R: AsyncRead + Unpin> AsyncRead for HttpHeadReader<R> {
     fn poll_read(mut self: Pin<&mut Self>, cx: &mut Context<'_>, buffer: &mut ReadBuf<'_>) -> Poll<io::Result<()>> {
         while !self.read.ends_with(b"\r\n\r\n") {
             let mut byte = [0];
-            let mut place = ReadBuf::new(&mut byte);
-            ready!(Pin::new(&mut self.from).poll_read(cx, &mut place))?;
-            if place.filled().is_empty() {
+            let mut byte_buf = ReadBuf::new(&mut byte);
+            ready!(Pin::new(&mut self.from).poll_read(cx, &mut byte_buf))?;
+            if byte_buf.filled().is_empty() {
                 return Poll::Ready(Ok(()));
             }
             self.read.push(byte[0]);
             if self.read.len() > MAX_HEAD_BYTES.min(buffer.remaining()) {
-                return Poll::Ready(Err(io::Error::new(io::ErrorKind::InvalidData, "an answer without an end")));
+                return Poll::Ready(Err(io::Error::new(io::ErrorKind::InvalidData, "the response head is too long")));
             }
         }
         buffer.put_slice(&std::mem::take(&mut self.read));
@@ -64,7 +65,7 @@ impl<R: AsyncRead + Unpin> AsyncRead for HttpHeadReader<R> {
 }
 
 #[cfg(test)]
-#[allow(clippy::unwrap_used, reason = "a test fails where it is surprised")]
+#[allow(clippy::unwrap_used, reason = "a failed unwrap fails the test")]
 mod tests {
     use futures::StreamExt;
     use tokio::io::{AsyncReadExt, AsyncWriteExt};
@@ -72,23 +73,24 @@ mod tests {
 
     use super::*;
 
-    /// How it goes with an agent that answers `answer`, which is made of the key that it was sent.
-    async fn answered(answer: impl FnOnce(&str) -> Vec<u8>) -> Result<WebSocketStream<UnixStream>, Error> {
+    /// Performs a handshake with an agent that responds with `answer`. `answer` gets the key that
+    /// the client sent.
+    async fn handshake_with(answer: impl FnOnce(&str) -> Vec<u8>) -> Result<WebSocketStream<UnixStream>, Error> {
         let (ours, mut theirs) = UnixStream::pair().unwrap();
         let agent = async move {
-            let mut asked = Vec::new();
-            while !asked.ends_with(b"\r\n\r\n") {
-                asked.push(theirs.read_u8().await.unwrap());
+            let mut request = Vec::new();
+            while !request.ends_with(b"\r\n\r\n") {
+                request.push(theirs.read_u8().await.unwrap());
             }
-            let asked = String::from_utf8(asked).unwrap();
-            let key = asked.lines().find_map(|line| line.strip_prefix("Sec-WebSocket-Key: ")).unwrap();
-            // Whoever has heard enough may be gone.
+            let request = String::from_utf8(request).unwrap();
+            let key = request.lines().find_map(|line| line.strip_prefix("Sec-WebSocket-Key: ")).unwrap();
+            // The client may have closed the connection after reading enough.
             let _ = theirs.write_all(&answer(key)).await;
         };
         tokio::join!(client_handshake(ours, WebSocketConfig::default().read_buffer_size(1024)), agent).0
     }
 
-    fn welcome(key: &str) -> String {
+    fn switching_protocols(key: &str) -> String {
         let accept = derive_accept_key(key.as_bytes());
         format!(
             "HTTP/1.1 101 Switching Protocols\r\nConnection: Upgrade\r\nUpgrade: websocket\r\nSec-WebSocket-Accept: {accept}\r\n\r\n"
@@ -96,18 +98,24 @@ mod tests {
     }
 
     #[tokio::test]
-    async fn a_frame_right_behind_the_answer_is_heard() {
-        let socket = answered(|key| [welcome(key).as_bytes(), b"\x81\x05hello\x81\x05", b"again"].concat()).await;
-        let heard: Vec<_> = socket.unwrap().take(2).map(Result::unwrap).collect().await;
-        assert_eq!(heard, [Message::text("hello"), Message::text("again")]);
+    async fn frame_right_after_response_is_read() {
+        let socket =
+            handshake_with(|key| [switching_protocols(key).as_bytes(), b"\x81\x05hello\x81\x05", b"again"].concat())
+                .await;
+        let frames: Vec<_> = socket.unwrap().take(2).map(Result::unwrap).collect().await;
+        assert_eq!(frames, [Message::text("hello"), Message::text("again")]);
     }
 
     #[tokio::test]
-    async fn what_is_no_answer_is_an_error() {
-        let long = answered(|_| [&b"HTTP/1.1 101 Switching Protocols\r\nName: "[..], &[b'x'; 10_000]].concat()).await;
+    async fn invalid_response_is_an_error() {
+        let long =
+            handshake_with(|_| [&b"HTTP/1.1 101 Switching Protocols\r\nName: "[..], &[b'x'; 10_000]].concat()).await;
         assert!(matches!(long, Err(Error::Io(e)) if e.kind() == io::ErrorKind::InvalidData));
-        assert!(answered(|_| b"HTTP/1.1 404 Not Found\r\n\r\n".to_vec()).await.is_err());
-        assert!(answered(|_| welcome("of somebody else").into_bytes()).await.is_err());
-        assert!(answered(|_| b"HTTP/1.1 101".to_vec()).await.is_err(), "it goes in the middle of it");
+        assert!(handshake_with(|_| b"HTTP/1.1 404 Not Found\r\n\r\n".to_vec()).await.is_err());
+        assert!(handshake_with(|_| switching_protocols("another key").into_bytes()).await.is_err());
+        assert!(
+            handshake_with(|_| b"HTTP/1.1 101".to_vec()).await.is_err(),
+            "the agent closes in the middle of the head"
+        );
     }
 }

@@ -1,7 +1,10 @@
-//! The AgentLink actor: one sandbox, one agent, one WebSocket. It carries out what its session orders, and tells what
-//! befalls the sandbox; what that means is the session's matter.
+//! AgentLink actor: one sandbox, one agent, one WebSocket.
 //!
-//! [`raise`] brings a sandbox up and stays with it until it is gone; [`conversation`] speaks with the agent.
+//! Executes the effects of its session and reports what happens to the sandbox. The session decides
+//! what a report means. See docs/internals/link.md.
+//!
+//! - [`sandbox_lifecycle`] starts a sandbox and supervises it until it is gone.
+//! - [`connection`] exchanges frames with the agent.
 
 mod connection;
 mod egress;
@@ -45,14 +48,14 @@ use crate::{
     store::{SessionId, Store},
 };
 
-/// What every link of this process shares.
+/// Dependencies that all links of this process share.
 pub struct LinkParts {
     pub sandbox: Arc<dyn SandboxDriver>,
     pub gateway: Gateway,
     pub store: Arc<dyn Store>,
     pub actor_registry: ActorRegistry,
     pub dirs: SessionDirs,
-    /// The image of sessions that name none.
+    /// Image of sessions that name no image.
     pub image: String,
     pub volumes: Vec<SandboxVolume>,
     pub uid: u32,
@@ -62,67 +65,65 @@ pub struct LinkParts {
     pub start_limiter: Arc<StartLimiter>,
 }
 
-/// Where a session's directories lie on this host.
+/// Directories of the sessions on this host.
 #[derive(Debug, Clone)]
 pub struct SessionDirs {
     pub runs: PathBuf,
     pub workspaces: WorkspaceDirs,
     pub homes: PathBuf,
-    /// The agent's binary.
+    /// Path of the agent's binary.
     pub agent: PathBuf,
 }
 
-/// The link of one session.
+/// Link of one session.
 pub struct AgentLink {
     id: SessionId,
-    /// Weak: a session that nobody needs must be able to go, and its link with it.
+    /// Weak, so that the link does not keep an idle session's actor alive. The link ends with the
+    /// session's actor.
     session: WeakAddr<Session>,
     parts: Arc<LinkParts>,
     budget: Arc<SessionBudget>,
     entry: Arc<ActorEntry>,
-    /// The image that the session wants, where it wants one of its own.
+    /// Image of this session. `None` selects [`LinkParts::image`].
     image: Option<String>,
-    /// The model's way out of the sandbox. There while the sandbox is wanted.
+    /// Connects the sandbox to the gateway. Present while the session has a sandbox.
     egress: Option<Arc<ModelEgress>>,
-    /// Stays with the sandbox from its start to its end.
+    /// Supervises the sandbox from its start to its exit.
     supervision: Option<SupervisorTask>,
-    /// Commands for the conversation of the day. Not bounded by itself: the session sends only what it keeps in its own bounded
-    /// list until the agent has it.
+    /// Commands for the current connection. Bound: the session's command list. The session sends
+    /// only commands of that bounded list, which holds each command until the agent accepts it.
     commands: Option<mpsc::UnboundedSender<DeliverToAgent>>,
-    /// A frozen agent cannot answer, and must not be blamed for it.
+    /// Set while the sandbox is paused. A paused agent cannot answer, so its silence does not
+    /// count.
     pause_flag: Arc<PauseFlag>,
-    /// Held while the driver starts a sandbox or takes it away: a start is never dropped half-way, and what comes after waits for
-    /// its end, also in the session's next life, which has a link of its own.
+    /// Held while the driver starts or stops the sandbox. A start is never dropped half-way: all
+    /// later operations block until the start ends. The session's next actor has a link of its own
+    /// and shares this mutex.
     start_mutex: Arc<Mutex<()>>,
     /// Cancelled when the session's actor is gone.
     session_gone: CancellationToken,
 }
 
 impl AgentLink {
-    /// Starts the link on the current thread; what is returned is all that its session needs of it.
-    pub fn port(
-        parts: Arc<LinkParts>,
-        session: &Addr<Session>,
-        id: SessionId,
-        allowance: Arc<SessionBudget>,
-    ) -> LinkPort {
+    /// Starts the link on the current thread. Returns the only handle that the session needs.
+    pub fn port(parts: Arc<LinkParts>, session: &Addr<Session>, id: SessionId, budget: Arc<SessionBudget>) -> LinkPort {
         let entry = Arc::new(parts.actor_registry.register(ActorKind::AgentLink, Some(id.to_string())));
-        let leash = CancellationToken::new();
+        let session_gone = CancellationToken::new();
         entry.set_state("down");
-        let starting = parts.start_limiter.session_lock(id);
+        let start_mutex = parts.start_limiter.session_lock(id);
         let link = AgentLink {
             id,
             session: session.downgrade(),
             parts,
-            budget: allowance,
+            budget,
             entry,
             image: None,
             egress: None,
             supervision: None,
             commands: None,
             pause_flag: Arc::default(),
-            start_mutex: starting,
-            session_gone: leash.clone(),
+            start_mutex,
+            session_gone: session_gone.clone(),
         }
         .start();
         LinkPort {
@@ -132,16 +133,16 @@ impl AgentLink {
             pause_sandbox: link.clone().recipient(),
             unpause_sandbox: link.clone().recipient(),
             stop_sandbox: link.recipient(),
-            cancel_on_drop: leash.drop_guard(),
+            cancel_on_drop: session_gone.drop_guard(),
         }
     }
 
-    fn start_sandbox(&mut self, was: RecordedSandbox, ctx: &mut Context<AgentLink>) {
+    fn start_sandbox(&mut self, recorded: RecordedSandbox, ctx: &mut Context<AgentLink>) {
         let egress = Arc::new(ModelEgress::new(self.session.clone(), self.budget.clone()));
         self.egress = Some(egress.clone());
         let (commands, from_session) = mpsc::unbounded_channel();
         self.commands = Some(commands);
-        let attendance = Box::new(sandbox_lifecycle::SandboxSupervisor {
+        let supervisor = Box::new(sandbox_lifecycle::SandboxSupervisor {
             id: self.id,
             session: self.session.clone(),
             parts: self.parts.clone(),
@@ -152,32 +153,37 @@ impl AgentLink {
             entry: self.entry.clone(),
             start_mutex: self.start_mutex.clone(),
         });
-        // A task of its own: for each frame of the agent it alone is run, and not the actor with all that it waits for.
-        let attendance = actix::spawn(attendance.supervise(was, from_session));
-        let task = attendance.abort_handle();
-        let (gone, result) = abortable(attendance);
+        // A separate task: a frame of the agent then polls only this task, not the actor with all
+        // its futures.
+        let supervision = actix::spawn(supervisor.supervise(recorded, from_session));
+        let task = supervision.abort_handle();
+        let (end, result) = abortable(supervision);
         self.supervision = Some(SupervisorTask { task, result });
-        ctx.spawn(gone.into_actor(self).map(|gone, link, ctx| {
-            match gone {
-                Ok(Ok(gone)) => link.sandbox_gone(gone, ctx),
-                // Its session is not to wait for a link that is gone: it fails in words, and the next start has a fresh sandbox.
+        ctx.spawn(end.into_actor(self).map(|end, link, ctx| {
+            match end {
+                Ok(Ok(end)) => link.sandbox_gone(end, ctx),
+                // The session receives a failure with a text and does not block on a dead link. The
+                // next start gets a fresh sandbox.
                 Ok(Err(e)) if e.is_panic() => {
-                    let why = "a fault of the server's ended what speaks with the agent; its log says more".to_owned();
-                    link.sandbox_gone(sandbox_lifecycle::SupervisionEnd::StartFailed { why, stderr_tail: None }, ctx);
+                    let reason = "a fault in the server ended the agent's link; see the server's log".to_owned();
+                    link.sandbox_gone(
+                        sandbox_lifecycle::SupervisionEnd::StartFailed { reason, stderr_tail: None },
+                        ctx,
+                    );
                 }
-                // It was ended.
+                // The task was aborted.
                 Ok(Err(_)) | Err(_) => {}
             }
         }));
     }
 
-    /// The sandbox is gone, and nobody had asked for that.
-    fn sandbox_gone(&mut self, gone: sandbox_lifecycle::SupervisionEnd, ctx: &mut Context<AgentLink>) {
+    /// Handles the end of a sandbox that the session did not stop.
+    fn sandbox_gone(&mut self, end: sandbox_lifecycle::SupervisionEnd, ctx: &mut Context<AgentLink>) {
         self.detach();
-        match gone {
+        match end {
             sandbox_lifecycle::SupervisionEnd::Exited(exit) => self.send_to_session(SandboxLost { exit }),
-            sandbox_lifecycle::SupervisionEnd::StartFailed { why, stderr_tail } => {
-                self.send_to_session(StartFailed { why, stderr_tail })
+            sandbox_lifecycle::SupervisionEnd::StartFailed { reason, stderr_tail } => {
+                self.send_to_session(StartFailed { why: reason, stderr_tail })
             }
             sandbox_lifecycle::SupervisionEnd::SessionGone => ctx.stop(),
         }
@@ -201,18 +207,18 @@ impl AgentLink {
         }
     }
 
-    /// Whether the session's actor is gone. It may be there anew, with a link of its own and a sandbox that is as the journal
-    /// says: what this one was ordered and has not done by now is not for that.
+    /// Returns true if the session's actor is gone. A new actor has its own link and reconciles the
+    /// sandbox with the journal. Effects that this link has not executed by then are dropped.
     fn is_session_gone(&self) -> bool {
         self.session_gone.is_cancelled()
     }
 
-    /// Carries an engine's order out before the next one is heard.
-    fn wait_for_driver<F>(&self, what: &'static str, order: F, ctx: &mut Context<AgentLink>)
+    /// Runs a driver operation to its end before the actor handles the next message.
+    fn wait_for_driver<F>(&self, what: &'static str, operation: F, ctx: &mut Context<AgentLink>)
     where
         F: Future<Output = Result<(), SandboxError>> + 'static,
     {
-        ctx.wait(order.into_actor(self).map(move |result, link, _| link.report_outcome(what, result)));
+        ctx.wait(operation.into_actor(self).map(move |result, link, _| link.report_outcome(what, result)));
     }
 
     fn report_outcome(&self, what: &'static str, result: Result<(), SandboxError>) {
@@ -227,13 +233,13 @@ impl Actor for AgentLink {
     type Context = Context<Self>;
 
     fn started(&mut self, ctx: &mut Context<Self>) {
-        // Behind the orders that the session gave last: those are carried out yet.
-        let gone = self.session_gone.clone().cancelled_owned();
-        ctx.spawn(gone.into_actor(self).map(|(), _, ctx| ctx.address().do_send(StopLink)));
+        // Queued behind the session's last effects, so those are still executed.
+        let end = self.session_gone.clone().cancelled_owned();
+        ctx.spawn(end.into_actor(self).map(|(), _, ctx| ctx.address().do_send(StopLink)));
     }
 }
 
-/// The session is gone, and nothing more is ordered.
+/// Stops the link. Sent when the session's actor is gone, so no further effects follow.
 #[derive(Message)]
 #[rtype(result = "()")]
 struct StopLink;
@@ -249,17 +255,18 @@ impl Handler<StopLink> for AgentLink {
 impl Handler<StartSandbox> for AgentLink {
     type Result = ();
 
-    fn handle(&mut self, StartSandbox { image, recorded: was }: StartSandbox, ctx: &mut Context<Self>) {
+    fn handle(&mut self, StartSandbox { image, recorded }: StartSandbox, ctx: &mut Context<Self>) {
         self.entry.record_handled();
         if self.is_session_gone() {
             return;
         }
-        // A life that the session has given up meanwhile: it heard of the death of the sandbox before, and what was started since
-        // it knows nothing of. Whoever starts takes that away first.
+        // The previous supervisor may still run. The session has already handled the exit of that
+        // sandbox, and has no record of a sandbox started since. `SandboxSupervisor` stops such a
+        // sandbox before it starts another.
         self.detach();
-        self.pause_flag.set(was == RecordedSandbox::Paused);
+        self.pause_flag.set(recorded == RecordedSandbox::Paused);
         self.image = image;
-        self.start_sandbox(was, ctx);
+        self.start_sandbox(recorded, ctx);
     }
 }
 
@@ -268,7 +275,8 @@ impl Handler<DeliverToAgent> for AgentLink {
 
     fn handle(&mut self, deliver: DeliverToAgent, _: &mut Context<Self>) {
         self.entry.record_handled();
-        // Where there is no conversation, the session gives the command again to the next one.
+        // Without a connection the command is dropped: the session sends the command again to the
+        // next connection.
         if let Some(commands) = &self.commands {
             let _ = commands.send(deliver);
         }
@@ -295,19 +303,21 @@ impl Handler<PauseSandbox> for AgentLink {
             return;
         }
         self.pause_flag.set(true);
-        let (sandbox, id, frozen) = (self.parts.sandbox.clone(), self.id, self.pause_flag.clone());
-        let freeze = async move {
+        let (sandbox, id, pause_flag) = (self.parts.sandbox.clone(), self.id, self.pause_flag.clone());
+        let pause = async move {
             match sandbox.pause(id).await {
-                // It is being started, and a start ends as it is wanted by then; or it died, which is told elsewhere.
+                // The sandbox is starting, and each start applies the pause flag at its end. Or the
+                // sandbox has exited, which the supervisor reports.
                 Ok(()) | Err(SandboxError::NotFound { .. }) => Ok(()),
-                // The driver takes it back, and nobody must wait for a thaw that is not to come.
+                // The driver undoes a failed pause. No unpause follows, so the flag must be cleared
+                // here.
                 Err(e) => {
-                    frozen.set(false);
+                    pause_flag.set(false);
                     Err(e)
                 }
             }
         };
-        self.wait_for_driver("freeze", freeze, ctx);
+        self.wait_for_driver("pause", pause, ctx);
     }
 }
 
@@ -319,48 +329,50 @@ impl Handler<UnpauseSandbox> for AgentLink {
         if self.is_session_gone() {
             return;
         }
-        let was_frozen = self.pause_flag.is_set();
+        let was_paused = self.pause_flag.is_set();
         self.pause_flag.set(false);
-        let (sandbox, id, frozen) = (self.parts.sandbox.clone(), self.id, self.pause_flag.clone());
-        let thaw = async move {
+        let (sandbox, id, pause_flag) = (self.parts.sandbox.clone(), self.id, self.pause_flag.clone());
+        let unpause = async move {
             match sandbox.unpause(id).await {
-                // Of what does not run, nothing stands frozen, and the next start is not to freeze it.
+                // A sandbox that does not run is not paused, and the next start must not pause it.
                 Ok(()) | Err(SandboxError::NotFound { .. }) => Ok(()),
                 Err(e) => {
-                    frozen.set(was_frozen);
+                    pause_flag.set(was_paused);
                     Err(e)
                 }
             }
         };
-        self.wait_for_driver("thaw", thaw, ctx);
+        self.wait_for_driver("unpause", unpause, ctx);
     }
 }
 
 impl Handler<StopSandbox> for AgentLink {
     type Result = ();
 
-    fn handle(&mut self, StopSandbox { then, in_flight: under_way }: StopSandbox, ctx: &mut Context<Self>) {
+    fn handle(&mut self, StopSandbox { then, in_flight }: StopSandbox, ctx: &mut Context<Self>) {
         self.entry.record_handled();
         self.detach();
         let (sandbox, id, runs) = (self.parts.sandbox.clone(), self.id, self.parts.dirs.runs.clone());
-        let (starting, leash) = (self.start_mutex.clone(), self.session_gone.clone());
-        let killed = async move {
-            let _until_it_is_done = under_way;
-            let _no_start_is_under_way = starting.lock().await;
+        let (start_mutex, session_gone) = (self.start_mutex.clone(), self.session_gone.clone());
+        let stopped = async move {
+            let _until_done = in_flight;
+            let _no_concurrent_start = start_mutex.lock().await;
             match then {
-                // It is the next life's now (see `is_left`). What stays up of one at rest the next sweep finds.
-                AfterStop::Restart | AfterStop::KeepFiles if leash.is_cancelled() => Ok(()),
+                // The session's next actor owns the sandbox (see `is_session_gone`). The next sweep
+                // finds a stopped session's sandbox that still runs.
+                AfterStop::Restart | AfterStop::KeepFiles if session_gone.is_cancelled() => Ok(()),
                 AfterStop::Restart | AfterStop::KeepFiles => sandbox.stop(id).await,
                 AfterStop::Remove => {
                     sandbox.remove(id).await?;
-                    let source = |e| SandboxError::Io { what: "be cleared away", source: Arc::new(e) };
+                    let source = |e| SandboxError::Io { what: "remove its run directory", source: Arc::new(e) };
                     RunDir::of(&runs, id).remove().await.map_err(source)
                 }
             }
         };
-        ctx.wait(killed.into_actor(self).map(move |result, link, ctx| {
+        ctx.wait(stopped.into_actor(self).map(move |result, link, ctx| {
             link.report_outcome("stop", result);
-            // At once: what was ordered meanwhile is about the sandbox that this one starts.
+            // Started at once: messages that arrived meanwhile concern the sandbox that starts
+            // here.
             if then == AfterStop::Restart && !link.is_session_gone() {
                 link.start_sandbox(RecordedSandbox::Down, ctx);
             }
@@ -368,10 +380,10 @@ impl Handler<StopSandbox> for AgentLink {
     }
 }
 
-/// An attendance, which ends when this is dropped.
+/// Running supervisor task. Dropping this value ends the task.
 struct SupervisorTask {
     task: tokio::task::AbortHandle,
-    /// What it may have come to by then is heard no more.
+    /// Aborted too, so that a result that is already there is not handled.
     result: AbortHandle,
 }
 
@@ -382,7 +394,8 @@ impl Drop for SupervisorTask {
     }
 }
 
-/// Whether the sandbox is frozen. One waits for it at most: a `watch` would have eight queues for each session that lives.
+/// Tells whether the sandbox is paused. At most one task waits on the flag. A `watch` would
+/// allocate eight queues for each live session.
 #[derive(Default)]
 struct PauseFlag {
     is_paused: AtomicBool,
@@ -390,9 +403,9 @@ struct PauseFlag {
 }
 
 impl PauseFlag {
-    fn set(&self, frozen: bool) {
-        self.is_paused.store(frozen, Ordering::Release);
-        if !frozen {
+    fn set(&self, paused: bool) {
+        self.is_paused.store(paused, Ordering::Release);
+        if !paused {
             self.unpaused.notify_waiters();
         }
     }
@@ -403,12 +416,12 @@ impl PauseFlag {
 
     async fn until_unpaused(&self) {
         loop {
-            // Before the look: a thaw between the two is not missed.
-            let thawed = self.unpaused.notified();
+            // Registered before the check, so that an unpause between the two is not missed.
+            let unpaused = self.unpaused.notified();
             if !self.is_set() {
                 return;
             }
-            thawed.await;
+            unpaused.await;
         }
     }
 }

@@ -1,4 +1,4 @@
-//! Bringing a sandbox up, and staying with it until it is gone.
+//! Starts a sandbox and supervises it until it is gone.
 
 use std::{
     future::poll_fn,
@@ -41,25 +41,27 @@ use crate::{
     wake_batch::PollWhenWoken,
 };
 
-/// How long an agent has from the start of its sandbox until it answers. Time in which it stands frozen does not count.
+/// Longest time from the start of a sandbox to the agent's `hello`. Time while the sandbox is
+/// paused does not count.
 const ANSWER_TIMEOUT: Duration = Duration::from_secs(30);
-/// How exactly that is counted.
+/// Resolution of [`ANSWER_TIMEOUT`].
 const ANSWER_STEP: Duration = Duration::from_millis(500);
-/// How often a sandbox is started again whose agent ends before it has ever answered.
+/// Starts in a row of a sandbox whose agent exits before its first `hello`.
 const START_ATTEMPTS: u32 = 4;
-/// The first wait between two such starts; it grows fourfold.
+/// First backoff between two such starts, and between two queries of a driver. Grows fourfold.
 const START_BACKOFF: Duration = Duration::from_millis(200);
-/// How often the socket is tried at first while the agent comes up, and how soon one is dialled again that was cut.
+/// First dial interval while an agent starts. Also the backoff after a connection that made
+/// progress.
 const DIAL_BACKOFF_MIN: Duration = Duration::from_millis(4);
-/// How long it takes until another dial at most, where nobody listens, or where connections come to nothing: each wait for such is
-/// twice the one before.
+/// Longest backoff before the next dial. The backoff doubles with each connection that makes no
+/// progress.
 const DIAL_BACKOFF_MAX: Duration = Duration::from_secs(1);
-/// How long it takes at most until a driver is asked again that did not answer.
+/// Longest backoff before a driver that did not answer is queried again.
 const DRIVER_BACKOFF_MAX: Duration = Duration::from_secs(10);
-/// How often pull progress is shown.
+/// Interval between two reports of pull progress.
 const PROGRESS_INTERVAL: Duration = Duration::from_secs(1);
 
-/// Everything that is needed to stay with one sandbox.
+/// Supervises one sandbox: holds all that a start, a dial and a connection need.
 pub(super) struct SandboxSupervisor {
     pub(super) id: SessionId,
     pub(super) session: WeakAddr<Session>,
@@ -68,48 +70,49 @@ pub(super) struct SandboxSupervisor {
     pub(super) egress: Arc<ModelEgress>,
     pub(super) image: String,
     pub(super) pause_flag: Arc<PauseFlag>,
-    /// Where the link's state is shown.
+    /// Entry of the link in the actor registry, which shows the link's state.
     pub(super) entry: Arc<ActorEntry>,
-    /// Held for as long as the driver starts the sandbox, also when nobody attends any more.
+    /// Held while the driver starts the sandbox, even if the supervisor has been dropped.
     pub(super) start_mutex: Arc<Mutex<()>>,
 }
 
-/// How it ended.
+/// Reason for the end of a supervision.
 pub(super) enum SupervisionEnd {
-    /// It ran, and died.
+    /// The sandbox ran and exited.
     Exited(SandboxExit),
-    /// It did not come up, or nobody in it could be spoken with.
-    StartFailed { why: String, stderr_tail: Option<String> },
-    /// The session's actor is not there any more. The sandbox goes on without it.
+    /// The sandbox did not start, or its agent did not follow the protocol or answer in time.
+    StartFailed { reason: String, stderr_tail: Option<String> },
+    /// The session's actor is gone. The sandbox keeps running.
     SessionGone,
 }
 
-/// What ends the attempts to speak with an agent.
+/// Reason to stop dialing an agent.
 enum DialEnd {
     Exited(Result<SandboxExit, SandboxError>),
-    /// It has not introduced itself within [`ANSWER`].
+    /// The agent sent no `hello` within [`ANSWER_TIMEOUT`].
     Unresponsive,
 }
 
-/// How far one start came.
+/// Result of one start.
 enum StartAttempt {
     Ran(SandboxExit),
-    /// The agent ended before it had ever answered.
+    /// The agent exited before its first `hello`.
     Crashed(SandboxExit),
     Failed(SupervisionEnd),
 }
 
-/// Whose start it is that a sandbox runs by.
+/// Tells which start a running sandbox comes from.
 #[derive(Clone, Copy, PartialEq, Eq)]
 enum SandboxOrigin {
     StartedNow,
-    /// It was up, as the journal says. By now it may have ended, which is then heard at once.
+    /// The sandbox ran before, as the journal says. It may have exited since, which
+    /// [`SandboxDriver::wait`] reports at once.
     AlreadyRunning,
 }
 
-/// Why a sandbox was not started.
+/// Reason why a sandbox was not started.
 enum SandboxStartError {
-    /// Whether it runs already was not told.
+    /// The driver did not report whether the sandbox already runs.
     Unknown(SandboxError),
     Failed(SandboxError),
 }
@@ -121,7 +124,7 @@ impl From<SandboxError> for SandboxStartError {
 }
 
 fn prepare_failed(source: io::Error) -> SandboxStartError {
-    SandboxStartError::Failed(SandboxError::Io { what: "prepare its directories", source: Arc::new(source) })
+    SandboxStartError::Failed(SandboxError::Io { what: "create its directories", source: Arc::new(source) })
 }
 
 fn failed(detail: String) -> SandboxStartError {
@@ -129,57 +132,61 @@ fn failed(detail: String) -> SandboxStartError {
 }
 
 impl SandboxSupervisor {
-    /// Starts the sandbox, dials its agent, speaks with it over as many connections as it takes, and returns when there is
-    /// nobody left to speak with. (Boxed: a future keeps what it is given twice, and there is one for each session that lives.)
+    /// Starts the sandbox, dials its agent and serves one connection after another. Returns when
+    /// the sandbox is gone, the agent is given up or the session's actor is gone.
+    ///
+    /// Takes a boxed `self`: a future stores its arguments twice, and each live session holds one
+    /// of this future.
     pub(super) async fn supervise(
         self: Box<Self>,
-        mut was: RecordedSandbox,
+        mut recorded: RecordedSandbox,
         mut commands: mpsc::UnboundedReceiver<DeliverToAgent>,
     ) -> SupervisionEnd {
         let mut wait = START_BACKOFF;
         for attempt in 1.. {
-            match self.run_once(was, &mut commands).await {
+            match self.run_once(recorded, &mut commands).await {
                 StartAttempt::Ran(exit) => return SupervisionEnd::Exited(exit),
                 StartAttempt::Failed(gone) => return gone,
                 StartAttempt::Crashed(exit) if attempt == START_ATTEMPTS => return crash_loop_end(exit),
                 StartAttempt::Crashed(exit) => {
-                    debug!(session = %self.id, attempt, ?exit, "the agent ended before it answered; starting it again");
+                    debug!(session = %self.id, attempt, ?exit, "the agent exited before `hello`; starting it again");
                     sleep(wait).await;
-                    (was, wait) = (RecordedSandbox::Down, wait * 4);
+                    (recorded, wait) = (RecordedSandbox::Down, wait * 4);
                 }
             }
         }
-        unreachable!("the last try returns")
+        unreachable!("the last attempt returns")
     }
 
     async fn run_once(
         &self,
-        was: RecordedSandbox,
+        recorded: RecordedSandbox,
         commands: &mut mpsc::UnboundedReceiver<DeliverToAgent>,
     ) -> StartAttempt {
         self.entry.set_state("starting the sandbox");
-        let started = match self.start_with_retry(was).await {
+        let started = match self.start_with_retry(recorded).await {
             Ok(started) => started,
             Err(e) => {
-                return StartAttempt::Failed(SupervisionEnd::StartFailed { why: e.to_string(), stderr_tail: None });
+                return StartAttempt::Failed(SupervisionEnd::StartFailed { reason: e.to_string(), stderr_tail: None });
             }
         };
         let sandbox = self.parts.sandbox.clone();
-        let mut death = sandbox.wait(self.id);
+        let mut exit = sandbox.wait(self.id);
         let progress = Rc::new(ConnectionProgress::default());
-        // Not in this future, and let go of with the first word: there is one of those for each session that lives.
-        let mut patience = Some(actix::spawn(answer_timeout(self.pause_flag.clone(), progress.clone())));
-        let mut silence = poll_fn(|cx| {
+        // A separate task, dropped at the first `hello`: each live session holds one of the outer
+        // future.
+        let mut timeout = Some(actix::spawn(answer_timeout(self.pause_flag.clone(), progress.clone())));
+        let mut unresponsive = poll_fn(|cx| {
             if progress.answered.get() {
-                patience = None;
+                timeout = None;
             }
-            patience.as_mut().map_or(Poll::Pending, |patience| patience.poll_unpin(cx).map(|_over| ()))
+            timeout.as_mut().map_or(Poll::Pending, |timeout| timeout.poll_unpin(cx).map(|_elapsed| ()))
         });
-        let mut watch = PollWhenWoken::default();
+        let mut exit_poll = PollWhenWoken::default();
         let mut end = poll_fn(|cx| {
-            watch.poll(cx, |cx| match death.poll_unpin(cx) {
+            exit_poll.poll(cx, |cx| match exit.poll_unpin(cx) {
                 Poll::Ready(exit) => Poll::Ready(DialEnd::Exited(exit)),
-                Poll::Pending => silence.poll_unpin(cx).map(|()| DialEnd::Unresponsive),
+                Poll::Pending => unresponsive.poll_unpin(cx).map(|()| DialEnd::Unresponsive),
             })
         });
         let mut wait = Duration::ZERO;
@@ -191,39 +198,38 @@ impl SandboxSupervisor {
             };
             self.entry.set_state("connected");
             let since = Instant::now();
-            let broken = tokio::select! {
+            let reason = tokio::select! {
                 end = &mut end => return self.ended(end, started, &progress).await,
-                broken = serve_connection(
+                reason = serve_connection(
                     self.id, stream, &self.session, &self.parts.store, commands, &progress, &self.pause_flag,
-                ) => broken,
+                ) => reason,
             };
-            match broken {
-                DisconnectReason::Disconnected(why) => debug!(session = %self.id, "the link was cut: {why}"),
+            match reason {
+                DisconnectReason::Disconnected(reason) => debug!(session = %self.id, "the link was cut: {reason}"),
                 DisconnectReason::SessionGone => return StartAttempt::Failed(SupervisionEnd::SessionGone),
                 DisconnectReason::Unresponsive => {
-                    let why = "the agent stood still: it said nothing for a minute, not even when it was asked";
-                    return StartAttempt::Failed(self.stop_unresponsive(why).await);
+                    let reason = "the agent is unresponsive: no frame for 60 s, not even a reply to a ping";
+                    return StartAttempt::Failed(self.stop_unresponsive(reason).await);
                 }
-                DisconnectReason::ProtocolViolation(why) => {
-                    warn!(session = %self.id, "the agent does not speak the link: {why}");
+                DisconnectReason::ProtocolViolation(violation) => {
+                    warn!(session = %self.id, "the agent does not speak the link's protocol: {violation}");
                     let _the_session_fails_anyway = self.parts.sandbox.stop(self.id).await;
-                    let why = format!("the agent does not speak the link's protocol: {why}");
-                    return StartAttempt::Failed(SupervisionEnd::StartFailed { why, stderr_tail: None });
+                    let reason = format!("the agent does not speak the link's protocol: {violation}");
+                    return StartAttempt::Failed(SupervisionEnd::StartFailed { reason, stderr_tail: None });
                 }
             }
-            let came_to_something = progress.made_progress.get() || since.elapsed() >= DIAL_BACKOFF_MAX;
-            wait =
-                if came_to_something { DIAL_BACKOFF_MIN } else { (wait * 2).clamp(DIAL_BACKOFF_MIN, DIAL_BACKOFF_MAX) };
+            let made_progress = progress.made_progress.get() || since.elapsed() >= DIAL_BACKOFF_MAX;
+            wait = if made_progress { DIAL_BACKOFF_MIN } else { (wait * 2).clamp(DIAL_BACKOFF_MIN, DIAL_BACKOFF_MAX) };
         }
     }
 
-    /// What is up, as the journal says, may work on while its driver does not say how it stands: then that is waited for. To call
-    /// it failed would be to end it.
-    async fn start_with_retry(&self, was: RecordedSandbox) -> Result<SandboxOrigin, SandboxError> {
+    /// Starts the sandbox and retries while the driver's answer is inconclusive. A sandbox that
+    /// runs by the journal may be working. To report such a sandbox as failed would stop it.
+    async fn start_with_retry(&self, recorded: RecordedSandbox) -> Result<SandboxOrigin, SandboxError> {
         let mut wait = START_BACKOFF;
         loop {
-            match self.start(was).await {
-                Err(SandboxStartError::Unknown(e)) if was != RecordedSandbox::Down && e.is_inconclusive() => {
+            match self.start(recorded).await {
+                Err(SandboxStartError::Unknown(e)) if recorded != RecordedSandbox::Down && e.is_inconclusive() => {
                     self.entry.set_state("waiting for the driver");
                     if wait == START_BACKOFF {
                         report_phase(&self.session, SandboxPhase::Connecting, &e.to_string(), None);
@@ -237,88 +243,92 @@ impl SandboxSupervisor {
         }
     }
 
-    /// Puts the sandbox on its feet. What is fetched for that takes long: meanwhile no place is taken, no removal waits, and
-    /// whoever stops attending breaks it off.
-    async fn start(&self, was: RecordedSandbox) -> Result<SandboxOrigin, SandboxStartError> {
-        match self.start_without_fetch(was).await {
+    /// Starts the sandbox, and fetches its image first if the image is missing. A fetch may take
+    /// long. During a fetch the start holds no start permit and blocks no removal. Dropping the
+    /// supervisor aborts the fetch.
+    async fn start(&self, recorded: RecordedSandbox) -> Result<SandboxOrigin, SandboxStartError> {
+        match self.start_without_fetch(recorded).await {
             Err(SandboxStartError::Failed(SandboxError::NoImage { .. })) => {}
             other => return other,
         }
         self.entry.set_state("fetching the image");
-        let LinkParts { sandbox, start_limiter: starting, .. } = &*self.parts;
-        // A registry is asked once for what many sessions want.
-        let turn = starting.image_lock(&self.image);
-        let one_at_a_time = match turn.try_lock() {
-            Ok(free) => free,
+        let LinkParts { sandbox, start_limiter, .. } = &*self.parts;
+        // Many sessions may need the same image. One fetch serves them all.
+        let image_lock = start_limiter.image_lock(&self.image);
+        let image_guard = match image_lock.try_lock() {
+            Ok(guard) => guard,
             Err(_) => {
-                let free = starting.count_waiting(turn.lock()).await;
-                match self.start_without_fetch(was).await {
-                    // Whoever had it before came to nothing.
-                    Err(SandboxStartError::Failed(SandboxError::NoImage { .. })) => free,
+                let guard = start_limiter.count_waiting(image_lock.lock()).await;
+                match self.start_without_fetch(recorded).await {
+                    // The fetch that held the lock before has failed.
+                    Err(SandboxStartError::Failed(SandboxError::NoImage { .. })) => guard,
                     other => return other,
                 }
             }
         };
-        starting.count_waiting(sandbox.fetch(&self.image, &self.progress_callback())).await?;
-        drop(one_at_a_time);
+        start_limiter.count_waiting(sandbox.fetch(&self.image, &self.progress_callback())).await?;
+        drop(image_guard);
         self.entry.set_state("starting the sandbox");
-        self.start_without_fetch(was).await
+        self.start_without_fetch(recorded).await
     }
 
-    /// The start itself is a task of its own: whoever stops attending in the middle of it does not leave half a sandbox.
-    async fn start_without_fetch(&self, was: RecordedSandbox) -> Result<SandboxOrigin, SandboxStartError> {
-        let under_way = self.start_mutex.clone().lock_owned().await;
-        let LinkParts { sandbox, start_limiter: starting, .. } = &*self.parts;
-        let mut place = None;
-        let mut is_there = false;
-        if was != RecordedSandbox::Down {
-            // It works on while others start, which may take long: its model's way out is not to wait in their queue, and neither
-            // are its clients. What it needs is there already, so this takes no time.
+    /// Starts the sandbox in a task of its own. Dropping the supervisor does not interrupt the
+    /// start, so no half-started sandbox is left.
+    async fn start_without_fetch(&self, recorded: RecordedSandbox) -> Result<SandboxOrigin, SandboxStartError> {
+        let start_guard = self.start_mutex.clone().lock_owned().await;
+        let LinkParts { sandbox, start_limiter, .. } = &*self.parts;
+        let mut permit = None;
+        let mut is_present = false;
+        if recorded != RecordedSandbox::Down {
+            // A running sandbox works on while other sandboxes start. Its model egress and its
+            // clients must not queue behind those starts. All directories exist already, so
+            // `prepare` is fast here.
             self.prepare()().map_err(prepare_failed)?;
-            place = starting.recheck_permit().await;
-            is_there = sandbox.presence(self.id).await.map_err(SandboxStartError::Unknown)?.is_some();
+            permit = start_limiter.recheck_permit().await;
+            is_present = sandbox.presence(self.id).await.map_err(SandboxStartError::Unknown)?.is_some();
         }
-        if !is_there {
-            place = starting.start_permit().await;
-            if was == RecordedSandbox::Down {
-                starting.until_burst_over().await;
+        if !is_present {
+            permit = start_limiter.start_permit().await;
+            if recorded == RecordedSandbox::Down {
+                start_limiter.until_burst_over().await;
             }
         }
-        if place.is_none() {
+        if permit.is_none() {
             return Err(failed("the server is shutting down".to_owned()));
         }
         let (prepare, progress) = (self.prepare(), self.progress_callback());
-        let (sandbox, frozen, id) = (sandbox.clone(), self.pause_flag.clone(), self.id);
+        let (sandbox, pause_flag, id) = (sandbox.clone(), self.pause_flag.clone(), self.id);
         let started = tokio::spawn(async move {
-            let _until_it_is_over = (place, under_way);
-            if !is_there {
-                // The disk may take its time, or hang: nobody else who lives on this thread is to wait for that.
+            let _until_done = (permit, start_guard);
+            if !is_present {
+                // Runs on a blocking thread: a slow or hanging disk must not block the other
+                // sessions of this thread.
                 let spec = spawn_blocking(prepare).await.unwrap_or_else(|e| Err(io::Error::other(e)));
                 let spec = spec.map_err(prepare_failed)?;
-                if was == RecordedSandbox::Down
+                if recorded == RecordedSandbox::Down
                     && let Some(SandboxPresence::Running | SandboxPresence::Paused) =
                         sandbox.presence(id).await.map_err(SandboxStartError::Unknown)?
                 {
-                    // It was to be taken away, and whoever was to do that came to nothing. Its agent may still be at what the
-                    // journal says is over.
+                    // The sandbox should have been stopped, and that stop failed or was never
+                    // executed. Its agent may still work on a turn that the journal has ended.
                     sandbox.stop(id).await?;
                 }
                 sandbox.start(&spec, &progress).await?;
             }
-            apply_pause_flag(&*sandbox, id, &frozen).await;
-            Ok(if is_there { SandboxOrigin::AlreadyRunning } else { SandboxOrigin::StartedNow })
+            apply_pause_flag(&*sandbox, id, &pause_flag).await;
+            Ok(if is_present { SandboxOrigin::AlreadyRunning } else { SandboxOrigin::StartedNow })
         });
         started.await.unwrap_or_else(|e| Err(failed(e.to_string())))
     }
 
-    /// Tells the session of each step that a person is to see.
+    /// Returns a callback that reports the driver's progress to the session.
     fn progress_callback(&self) -> impl Fn(SandboxPhase, &str) + Send + Sync + 'static {
         let (sandbox, session) = (self.parts.sandbox.clone(), self.session.clone());
         let last = std::sync::Mutex::new(None::<Instant>);
         move |phase, detail| {
             let mut last = last.lock().unwrap_or_else(PoisonError::into_inner);
             match phase {
-                // Of one that runs already nothing is said: it is not started.
+                // A sandbox that already runs reports no start.
                 SandboxPhase::Starting => {
                     let isolation = SandboxIsolation { driver: sandbox.name(), description: sandbox.isolation() };
                     report_phase(&session, phase, detail, Some(isolation));
@@ -332,12 +342,16 @@ impl SandboxSupervisor {
         }
     }
 
-    /// Makes what has to be there before the sandbox is, and what was there already stays.
+    /// Returns a closure that creates the sandbox's directories and opens its model egress.
+    /// Existing directories are kept.
+    ///
+    /// # Errors
+    /// The closure fails with the path that could not be created.
     fn prepare(&self) -> impl FnOnce() -> io::Result<SandboxSpec> + Send + 'static {
         let (id, parts, egress) = (self.id, self.parts.clone(), self.egress.clone());
         let (run, image) = (self.run.clone(), self.image.clone());
         move || {
-            let LinkParts { gateway, dirs: places, volumes, uid, gid, limits, network, .. } = &*parts;
+            let LinkParts { gateway, dirs, volumes, uid, gid, limits, network, .. } = &*parts;
             let at = |path: &Path| {
                 let path = path.display().to_string();
                 move |e: io::Error| io::Error::new(e.kind(), format!("`{path}`: {e}"))
@@ -347,9 +361,9 @@ impl SandboxSupervisor {
             Ok(SandboxSpec {
                 session: id,
                 image,
-                agent: places.agent.clone(),
-                workspace: places.workspaces.dir_of(id).map_err(at(&places.workspaces.root))?,
-                home: session_dir(&places.homes, id, *uid, *gid).map_err(at(&places.homes))?,
+                agent: dirs.agent.clone(),
+                workspace: dirs.workspaces.dir_of(id).map_err(at(&dirs.workspaces.root))?,
+                home: session_dir(&dirs.homes, id, *uid, *gid).map_err(at(&dirs.homes))?,
                 volumes: volumes.clone(),
                 uid: *uid,
                 gid: *gid,
@@ -360,7 +374,7 @@ impl SandboxSupervisor {
         }
     }
 
-    /// A connection to the agent, not before so long, and however long it takes.
+    /// Dials the agent after `wait` and retries until a connection is open.
     async fn dial(&self, wait: Duration) -> UnixStream {
         if !wait.is_zero() {
             sleep(wait).await;
@@ -383,21 +397,22 @@ impl SandboxSupervisor {
         match end {
             DialEnd::Exited(exit) => classify_exit(exit, started, progress),
             DialEnd::Unresponsive => {
-                let why = format!("the agent did not answer within {} s", ANSWER_TIMEOUT.as_secs());
-                StartAttempt::Failed(self.stop_unresponsive(&why).await)
+                let reason = format!("the agent did not answer within {} s", ANSWER_TIMEOUT.as_secs());
+                StartAttempt::Failed(self.stop_unresponsive(&reason).await)
             }
         }
     }
 
-    async fn stop_unresponsive(&self, why: &str) -> SupervisionEnd {
-        warn!(session = %self.id, "{why}");
+    async fn stop_unresponsive(&self, reason: &str) -> SupervisionEnd {
+        warn!(session = %self.id, "{reason}");
         let logs = self.parts.sandbox.logs(self.id, 4096).await.ok();
         let _the_session_fails_anyway = self.parts.sandbox.stop(self.id).await;
-        SupervisionEnd::StartFailed { why: why.to_owned(), stderr_tail: logs }
+        SupervisionEnd::StartFailed { reason: reason.to_owned(), stderr_tail: logs }
     }
 }
 
-/// A sixteenth of what it has waited already: who comes up is found at once, and who does not listen costs next to nothing.
+/// Returns the interval before the next dial: a sixteenth of the time waited so far. A starting
+/// agent is found at once, and an agent that does not listen costs little.
 pub(super) fn dial_backoff(waited: Duration) -> Duration {
     (waited / 16).clamp(DIAL_BACKOFF_MIN, DIAL_BACKOFF_MAX)
 }
@@ -414,28 +429,28 @@ fn classify_exit(
     }
 }
 
-/// Ends when an agent has let its time pass without a word, be it that nobody listens or that it takes the connection and says
-/// nothing; or when it has introduced itself, after which only its death ends the trying.
-async fn answer_timeout(frozen: Arc<PauseFlag>, progress: Rc<ConnectionProgress>) {
+/// Completes when [`ANSWER_TIMEOUT`] has passed without a `hello`, with or without a connection.
+/// Completes also after the first `hello`. From then on the caller no longer polls this future.
+async fn answer_timeout(pause_flag: Arc<PauseFlag>, progress: Rc<ConnectionProgress>) {
     let mut left = ANSWER_TIMEOUT;
     while !left.is_zero() && !progress.answered.get() {
-        frozen.until_unpaused().await;
+        pause_flag.until_unpaused().await;
         sleep(ANSWER_STEP).await;
         left = left.saturating_sub(ANSWER_STEP);
     }
 }
 
-/// Freezes or thaws a sandbox, which may have stood there already: a server that was killed between writing an order down and
-/// giving it left it as it was before. Whoever is ordered to meanwhile has the last word.
-async fn apply_pause_flag(sandbox: &dyn SandboxDriver, id: SessionId, frozen: &PauseFlag) {
+/// Pauses or unpauses the sandbox as `pause_flag` says. A server killed between commit and effect
+/// left a running sandbox in its earlier state. Repeats if the flag changes meanwhile.
+async fn apply_pause_flag(sandbox: &dyn SandboxDriver, id: SessionId, pause_flag: &PauseFlag) {
     loop {
-        let wanted = frozen.is_set();
-        let done = if wanted { sandbox.pause(id).await } else { sandbox.unpause(id).await };
-        if let Err(e) = done {
-            // It may have ended by now, which is noticed elsewhere.
-            debug!(session = %id, "the sandbox is not as it should be: {e}");
+        let should_pause = pause_flag.is_set();
+        let result = if should_pause { sandbox.pause(id).await } else { sandbox.unpause(id).await };
+        if let Err(e) = result {
+            // The sandbox may have exited, which `SandboxDriver::wait` reports.
+            debug!(session = %id, "the sandbox could not be paused or unpaused: {e}");
         }
-        if frozen.is_set() == wanted {
+        if pause_flag.is_set() == should_pause {
             return;
         }
     }
@@ -450,6 +465,6 @@ fn report_phase(session: &WeakAddr<Session>, phase: SandboxPhase, detail: &str, 
 fn crash_loop_end(exit: SandboxExit) -> SupervisionEnd {
     let code = exit.code.map_or_else(|| "no exit code".to_owned(), |code| format!("exit code {code}"));
     let memory = if exit.out_of_memory { ", out of memory" } else { "" };
-    let why = format!("the agent ended at once, {START_ATTEMPTS} times in a row ({code}{memory})");
-    SupervisionEnd::StartFailed { why, stderr_tail: Some(exit.stderr_tail) }
+    let reason = format!("the agent exited before its first `hello`, {START_ATTEMPTS} times in a row ({code}{memory})");
+    SupervisionEnd::StartFailed { reason, stderr_tail: Some(exit.stderr_tail) }
 }

@@ -1,4 +1,5 @@
-//! Who may start a sandbox now: so many at a time, the others one after the other as they came, and of one session one only.
+//! Limits how many sandboxes start at a time. The others start in the order of their arrival. A
+//! session has at most one start at a time.
 
 use std::{
     sync::{
@@ -15,17 +16,18 @@ use tokio::{
 
 use crate::{sandbox::KeyedMutex, session::RequestError, store::SessionId};
 
-/// Nobody is turned away any more when nobody was for so long. A crowd may be held up itself: a kernel that looks after something
-/// of its own keeps a core for some tens of milliseconds.
+/// Gap after which a burst of rejections is over. The clients of a burst may be held up themselves:
+/// kernel housekeeping can keep a core for some tens of milliseconds.
 const BURST_GAP: Duration = Duration::from_millis(50);
-/// How long those are waited for who are turned away one behind the other. There may be no end of them.
+/// Longest time that a start waits for the end of a burst of rejections. A burst may never end.
 const BURST_WAIT_MAX: Duration = Duration::from_millis(200);
 
-/// How many sandboxes that may be up are looked at at a time, so that an engine is not asked about all at once.
+/// Limit for concurrent rechecks of sandboxes that may still run. Prevents a restarted server from
+/// querying an engine for all sandboxes at once.
 const MAX_RECHECKS: usize = 64;
 
-/// The queue of sandboxes on their way up. Those of sessions that are there already always get in; new sessions ask first
-/// whether it is too long.
+/// Start queue of the sandboxes. Bound: `max_waiting` sandboxes for new sessions. When full:
+/// [`StartLimiter::admit`] rejects a new session. Existing sessions are always queued.
 #[derive(Debug)]
 pub struct StartLimiter {
     start_permits: Arc<Semaphore>,
@@ -35,15 +37,15 @@ pub struct StartLimiter {
     session_locks: KeyedMutex,
     image_locks: KeyedMutex<String>,
     created_at: Instant,
-    /// When the first and the last were turned away of those who came one behind the other, in microseconds since it began; 0:
-    /// nobody was.
+    /// Times of the first and last rejection of the current burst, in microseconds since
+    /// `created_at`. 0 means no rejection.
     rejected_at: [AtomicU64; 2],
 }
 
 impl StartLimiter {
-    pub fn new(at_a_time: usize, max_waiting: usize) -> StartLimiter {
+    pub fn new(max_concurrent: usize, max_waiting: usize) -> StartLimiter {
         let (start_permits, recheck_permits) =
-            (Arc::new(Semaphore::new(at_a_time)), Arc::new(Semaphore::new(MAX_RECHECKS)));
+            (Arc::new(Semaphore::new(max_concurrent)), Arc::new(Semaphore::new(MAX_RECHECKS)));
         let (waiting, rejected_at) = (AtomicUsize::new(0), Default::default());
         let (session_locks, image_locks) = Default::default();
         StartLimiter {
@@ -58,7 +60,11 @@ impl StartLimiter {
         }
     }
 
-    /// Lets so many more in who are new, where the queue has room for them; all are turned away where not.
+    /// Admits `more` new sessions if the queue has room for all of them.
+    ///
+    /// # Errors
+    /// [`RequestError::Overloaded`] if the queue is full. None of the `more` sessions is admitted
+    /// then.
     pub fn admit(&self, more: usize) -> Result<(), RequestError> {
         if self.waiting.load(Relaxed) + more <= self.max_waiting {
             return Ok(());
@@ -70,35 +76,37 @@ impl StartLimiter {
         Err(RequestError::Overloaded(self.max_waiting))
     }
 
-    /// Held by whoever starts this session's sandbox, or takes it away.
+    /// Returns the lock that is held while this session's sandbox is started or stopped.
     pub fn session_lock(&self, session: SessionId) -> Arc<Mutex<()>> {
         self.session_locks.of(session)
     }
 
-    /// A place, held until it is dropped; `None` where the server is going.
+    /// Waits for a start permit, in order of arrival. Returns `None` if the limiter is closed.
     pub(super) async fn start_permit(&self) -> Option<OwnedSemaphorePermit> {
         let _counted = WaitingGuard::of(&self.waiting);
         self.start_permits.clone().acquire_owned().await.ok()
     }
 
-    /// What `fetch` comes to. It takes no place, and whoever waits for it counts as one who waits.
+    /// Runs `fetch` without a start permit, and counts it as waiting.
     pub(super) async fn count_waiting<T>(&self, fetch: impl Future<Output = T>) -> T {
         let _counted = WaitingGuard::of(&self.waiting);
         fetch.await
     }
 
-    /// Held by whoever fetches this image.
+    /// Returns the lock that is held while this image is fetched.
     pub(super) fn image_lock(&self, image: &str) -> Arc<Mutex<()>> {
         self.image_locks.of(image.to_owned())
     }
 
-    /// A place among those who look after one that may be up: it takes none of those who start, so what is up is taken back whoever
-    /// is on the way up. `None` where the server is going.
+    /// Waits for a permit to recheck a sandbox that may still run. Rechecks take no start permits,
+    /// so running sandboxes are taken over even while many others start. Returns `None` if the
+    /// limiter is closed.
     pub(super) async fn recheck_permit(&self) -> Option<OwnedSemaphorePermit> {
         self.recheck_permits.clone().acquire_owned().await.ok()
     }
 
-    /// A refusal takes a core for some microseconds, a start for tens of milliseconds: a crowd is answered first.
+    /// Waits until a burst of rejections is over, for 200 ms at most. A rejection takes a core for
+    /// some microseconds, a start for tens of milliseconds. So rejections go first.
     pub(super) async fn until_burst_over(&self) {
         loop {
             let [first, last] = self.rejected_at.each_ref().map(|at| Duration::from_micros(at.load(Relaxed)));
@@ -111,7 +119,7 @@ impl StartLimiter {
     }
 }
 
-/// Counts somebody for as long as they wait, also if they give up.
+/// Counts a waiter until dropped, also if the waiter gives up.
 struct WaitingGuard<'a>(&'a AtomicUsize);
 
 impl WaitingGuard<'_> {
@@ -137,58 +145,58 @@ mod tests {
     use super::*;
 
     #[tokio::test]
-    async fn so_many_start_at_a_time_and_the_others_as_they_came() {
-        const AT_A_TIME: usize = 3;
-        let starts = StartLimiter::new(AT_A_TIME, 20);
-        let (under_way, most, order) = (AtomicUsize::new(0), AtomicUsize::new(0), RefCell::new(Vec::new()));
-        let (starts, under_way, most, order) = (&starts, &under_way, &most, &order);
+    async fn starts_are_limited_and_run_in_order_of_arrival() {
+        const MAX_CONCURRENT: usize = 3;
+        let limiter = StartLimiter::new(MAX_CONCURRENT, 20);
+        let (running, most, order) = (AtomicUsize::new(0), AtomicUsize::new(0), RefCell::new(Vec::new()));
+        let (limiter, running, most, order) = (&limiter, &running, &most, &order);
         let all = (0..20).map(|n| async move {
-            let place = starts.start_permit().await.expect("the server stays");
+            let permit = limiter.start_permit().await.expect("the limiter is never closed");
             order.borrow_mut().push(n);
-            most.fetch_max(under_way.fetch_add(1, Relaxed) + 1, Relaxed);
-            // Some take longer than others.
+            most.fetch_max(running.fetch_add(1, Relaxed) + 1, Relaxed);
+            // Some starts take longer than others.
             for _ in 0..=n % 4 {
                 tokio::task::yield_now().await;
             }
-            under_way.fetch_sub(1, Relaxed);
-            drop(place);
+            running.fetch_sub(1, Relaxed);
+            drop(permit);
         });
         let waiting = async {
-            starts.admit(3).expect("17 wait behind the first three");
-            starts.admit(4).expect_err("and one more is too many");
+            limiter.admit(3).expect("17 are waiting, so three more fit");
+            limiter.admit(4).expect_err("four more do not fit");
         };
         futures::join!(join_all(all), waiting);
-        assert_eq!(most.load(Relaxed), AT_A_TIME);
+        assert_eq!(most.load(Relaxed), MAX_CONCURRENT);
         assert_eq!(*order.borrow(), (0..20).collect::<Vec<_>>());
-        starts.admit(20).expect("nobody waits any more");
+        limiter.admit(20).expect("no start is waiting");
     }
 
     #[tokio::test(start_paused = true)]
-    async fn a_crowd_is_turned_away_first_and_nobody_waits_for_its_end_for_long() {
-        let starts = StartLimiter::new(1, 0);
+    async fn starts_wait_briefly_for_a_burst_of_rejections() {
+        let limiter = StartLimiter::new(1, 0);
         let waited = async || {
-            let asked = Instant::now();
-            starts.until_burst_over().await;
-            asked.elapsed()
+            let start = Instant::now();
+            limiter.until_burst_over().await;
+            start.elapsed()
         };
-        assert_eq!(waited().await, Duration::ZERO, "nobody was turned away");
-        let crowd = |len: Duration| {
-            let (starts, ends) = (&starts, Instant::now() + len);
+        assert_eq!(waited().await, Duration::ZERO, "nothing was rejected");
+        let burst = |len: Duration| {
+            let (limiter, ends) = (&limiter, Instant::now() + len);
             async move {
                 while Instant::now() < ends {
-                    starts.admit(1).expect_err("nobody may wait");
+                    limiter.admit(1).expect_err("the queue has no room");
                     sleep_until(Instant::now() + BURST_GAP / 4).await;
                 }
             }
         };
-        let is_about = |it: Duration, what: Duration| what <= it && it <= what + BURST_GAP;
-        let ((), short) = tokio::join!(crowd(BURST_WAIT_MAX / 2), waited());
+        let is_about = |actual: Duration, expected: Duration| expected <= actual && actual <= expected + BURST_GAP;
+        let ((), short) = tokio::join!(burst(BURST_WAIT_MAX / 2), waited());
         assert!(is_about(short, BURST_WAIT_MAX / 2), "{short:?}");
         sleep(BURST_GAP * 2).await;
         let twice = async || (waited().await, waited().await);
-        let ((), (long, next)) = tokio::join!(crowd(BURST_WAIT_MAX * 4), twice());
-        assert!(is_about(long, BURST_WAIT_MAX) && next.is_zero(), "they are waited for once: {long:?}, {next:?}");
+        let ((), (long, next)) = tokio::join!(burst(BURST_WAIT_MAX * 4), twice());
+        assert!(is_about(long, BURST_WAIT_MAX) && next.is_zero(), "a burst is waited for once: {long:?}, {next:?}");
         sleep(BURST_GAP).await;
-        assert_eq!(waited().await, Duration::ZERO, "it is quiet");
+        assert_eq!(waited().await, Duration::ZERO, "the burst is over");
     }
 }

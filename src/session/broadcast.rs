@@ -1,8 +1,9 @@
-//! Who listens, and what is live: the newest durable number and the items that still grow.
+//! Live part of a session: the newest event on disk, the growing items and the subscribers.
 //!
-//! A listener is never sent anything but [`Published`]: it pulls. From the journal up to [`Live::tail`], and then, when it
-//! has all of that, what the open items have grown since it last looked. So there is no queue that a slow listener could
-//! fill, and a delta can never overtake the event before it or follow the event that ends its item.
+//! A subscriber receives only [`Published`] and pulls the rest. It reads the journal up to
+//! [`LiveState::tail`], then polls what the open items have grown since its last poll. So no queue
+//! exists that a slow subscriber could fill. A delta never overtakes the event before it, and never
+//! follows the event that ends its item.
 
 use std::{
     collections::VecDeque,
@@ -18,137 +19,153 @@ use greenroom_protocol::{Delta, DeltaKind};
 use super::{messages::Published, transition::OpenItem};
 use crate::store::Seq;
 
-/// How much of a growing item is kept for those who come late, in bytes. Of a longer one they get the end: what a command
-/// printed last is what a person looks for. The whole comes with the event that ends the item.
+/// Newest bytes of a growing item that late subscribers receive.
+///
+/// A late subscriber gets only the end of a longer item: the last output of a command is what a
+/// person looks for. The event that ends the item has the whole text.
 const RETAINED_BYTES: usize = 256 * 1024;
-/// How much grows at once in one session: so many items, and so many bytes of their names and texts. An agent works on a few
-/// at a time; one that begins ever new ones and ends none costs its session the oldest of them, and nobody else anything.
+/// Growing items in one session.
+///
+/// Bound: 64 items and [`MAX_BYTES`]. When full: the oldest items are evicted. An agent works on a
+/// few items at a time. An agent that starts items without end costs its own session the oldest
+/// items, and no other session anything.
 const MAX_ITEMS: usize = 64;
+/// Bytes of names and texts of all growing items in one session.
 const MAX_BYTES: usize = 4 * 1024 * 1024;
-/// How many items are remembered that were ended, beside those that still stand here until that is on disk. Only pieces that
-/// are on their way from the agent at that moment matter.
+/// Item ends that are kept after their items have ended, for deltas that arrive late.
+///
+/// Items whose end is not on disk yet are kept in addition. Only deltas that are in flight from the
+/// agent at that moment matter.
 const MAX_SEALED: usize = 32;
 
-/// What the session, its link and its listeners share.
+/// State that a session, its link and its subscribers share.
 #[derive(Default)]
 pub struct SessionBroadcast {
     live: Mutex<LiveState>,
     disk_backlogged: AtomicBool,
 }
 
-/// What is live right now.
+/// Live state of a session, behind the lock of [`SessionBroadcast`].
 #[derive(Default)]
 pub struct LiveState {
-    /// Everything up to here is on disk.
+    /// Newest event on disk.
     pub tail: Seq,
-    /// Everything up to here is decided, and on its way there.
+    /// Newest decided event. May be in flight to disk.
     decided: Seq,
-    /// The session's actor is gone; whoever still wants the session asks the Directory again.
+    /// Set when the session's actor has stopped. Clients then look up the next actor in the
+    /// Directory.
     pub closed: bool,
-    /// The agent is being taken away: what it has said is written down, and what it says now is not.
+    /// Set while the agent is being stopped: its output so far is committed, later deltas are
+    /// dropped.
     ignores_deltas: bool,
-    /// Oldest first.
+    /// Growing items, oldest first.
     items: Vec<LiveItem>,
-    /// What was ended last, also where that is not on disk yet: it grows no more.
+    /// Newest item ends, on disk or not. The ended items do not grow any more.
     sealed: VecDeque<ItemEnd>,
     subscribers: Vec<(u64, Recipient<Published>)>,
-    /// Counts listeners and items, so that neither is ever mistaken for an earlier one of the same name.
+    /// Counter of subscribers and items. Ids are unique, so a new item of an old name differs from
+    /// the old item.
     next_id: u64,
 }
 
-/// A tool call's input and its output grow under the same item, one after the other.
+/// Growing item. A tool call's input and its output are two items of one name, one after the other.
 struct LiveItem {
     item: String,
     kind: DeltaKind,
-    /// Which one it is; the later began later.
+    /// Unique id. Later items have larger ids.
     id: u64,
-    /// The newest event when it began: nobody sees the item before that event.
+    /// Newest decided event when the item began. Subscribers see the item after that event.
     visible_after: Seq,
-    /// Where `text` begins in the item, in bytes.
+    /// Offset of `text` in the item, in bytes.
     start: u64,
     text: String,
-    /// What ends it is decided, if not on disk yet: it grows no more.
+    /// Set when the event that ends the item is decided, on disk or not.
     is_over: bool,
 }
 
-/// A listener's own end. Dropping it ends the listening.
+/// Subscription to a session. Dropping the subscription ends it.
 pub struct Subscription {
-    shared: Arc<SessionBroadcast>,
+    broadcast: Arc<SessionBroadcast>,
     id: u64,
 }
 
 impl SessionBroadcast {
     fn live(&self) -> MutexGuard<'_, LiveState> {
-        // Whoever panicked while holding it left at most a shorter text behind.
+        // A holder that panicked has at most left a shorter text behind.
         self.live.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    pub(super) fn subscribe(self: &Arc<SessionBroadcast>, listener: Recipient<Published>) -> Subscription {
+    pub(super) fn subscribe(self: &Arc<SessionBroadcast>, subscriber: Recipient<Published>) -> Subscription {
         let mut live = self.live();
         live.next_id += 1;
         let id = live.next_id;
-        live.subscribers.push((id, listener));
-        Subscription { shared: self.clone(), id }
+        live.subscribers.push((id, subscriber));
+        Subscription { broadcast: self.clone(), id }
     }
 
     pub(super) fn subscriber_count(&self) -> usize {
         self.live().subscribers.len()
     }
 
-    pub(crate) fn set_disk_backlogged(&self, waits: bool) {
-        self.disk_backlogged.store(waits, Ordering::Relaxed);
+    pub(crate) fn set_disk_backlogged(&self, backlogged: bool) {
+        self.disk_backlogged.store(backlogged, Ordering::Relaxed);
     }
 
-    /// Whether so much is on its way to disk that nothing more should be asked for. It has news for who waits for any of it.
+    /// Returns true if so many bytes are in flight to disk that no more should be requested. Each
+    /// answer to a pending append is an occasion to read this again.
     pub fn is_disk_backlogged(&self) -> bool {
         self.disk_backlogged.load(Ordering::Relaxed)
     }
 
-    /// The newest event on disk.
+    /// Returns the number of the newest event on disk.
     pub(super) fn tail(&self) -> Seq {
         self.live().tail
     }
 
-    /// The end of the inputs of all calls that grow now.
+    /// Returns the end of the inputs of all calls that grow now.
     pub(super) fn end_of_tool_inputs(&self) -> ItemEnd {
         ItemEnd::ToolInputs(self.live().next_id)
     }
 
-    /// Whether the agent's deltas count from now on.
-    pub(super) fn accept_deltas(&self, counts: bool) {
-        self.live().ignores_deltas = !counts;
+    /// Accepts or drops the agent's deltas from now on.
+    pub(super) fn accept_deltas(&self, accepted: bool) {
+        self.live().ignores_deltas = !accepted;
     }
 
-    /// Events up to `tail` are decided, and that these end with them. What listeners would read of them from now on would not
-    /// be in the event that ends them.
+    /// Records that events up to `tail` are decided and end the items of `ended`.
+    ///
+    /// These items stop growing. Later deltas would not be in the event that ends the item.
     pub(super) fn mark_decided(&self, tail: Seq, ended: &[ItemEnd]) {
         let mut live = self.live();
         live.decided = tail;
-        for growing in &mut live.items {
-            growing.is_over |= ended.iter().any(|ended| ended.ends(growing));
+        for live_item in &mut live.items {
+            live_item.is_over |= ended.iter().any(|ended| ended.ends(live_item));
         }
         live.sealed.extend(ended.iter().cloned());
         let forgotten = live.sealed.len().saturating_sub(MAX_SEALED);
         live.sealed.drain(..forgotten);
     }
 
-    /// Events up to `tail` are on disk, and those that end the items of `ended` are among them.
+    /// Records that events up to `tail` are on disk and end the items of `ended`.
     pub(super) fn publish(&self, tail: Seq, ended: &[ItemEnd]) {
         let mut live = self.live();
         live.tail = tail;
         live.decided = live.decided.max(tail);
         for ended in ended {
-            live.items.retain(|growing| !ended.ends(growing));
+            live.items.retain(|live_item| !ended.ends(live_item));
         }
         live.notify_subscribers();
     }
 
-    /// An item grew. A delta that overlaps what is known adds only what is new; one that leaves a gap, or says something else
-    /// than is known, begins anew.
+    /// Appends a delta to its item.
     ///
-    /// Whoever calls this has had an answer behind all that was reported before: a delta may not overtake the event before it.
+    /// A delta that overlaps the known text adds only the new part. After a gap, or if the overlap
+    /// differs, the item begins again.
+    ///
+    /// The caller must first have received the answer to all earlier reports: a delta must not
+    /// overtake the event before it.
     pub fn append_delta(&self, delta: Delta) {
-        // Of a text that ends nowhere nothing can be said.
+        // The end of such a text cannot be represented.
         if delta.offset.checked_add(delta.content.len() as u64).is_none() {
             return;
         }
@@ -156,11 +173,12 @@ impl SessionBroadcast {
         if live.ignores_deltas || live.is_sealed(&delta.item, delta.kind) {
             return;
         }
-        let known = live.items.iter().position(|growing| growing.item == delta.item && growing.kind == delta.kind);
+        let known =
+            live.items.iter().position(|live_item| live_item.item == delta.item && live_item.kind == delta.kind);
         let at = match known {
             Some(at) if live.items[at].is_over => return,
             Some(at) if !live.items[at].continues_with(&delta) => {
-                // As another one: how far listeners have come in it says nothing about the new text.
+                // The item gets a new id: positions in the old text do not apply to the new text.
                 live.items.remove(at);
                 live.start_item(delta.item, delta.kind, delta.offset)
             }
@@ -172,14 +190,14 @@ impl SessionBroadcast {
         live.notify_subscribers();
     }
 
-    /// Items that have not ended, oldest first.
+    /// Returns the items that have not ended, oldest first.
     pub(super) fn open_items(&self) -> Vec<OpenItem> {
         let live = self.live();
-        let open = |growing: &LiveItem| {
-            let LiveItem { item, kind, start, text, .. } = growing;
+        let open = |live_item: &LiveItem| {
+            let LiveItem { item, kind, start, text, .. } = live_item;
             OpenItem { item: item.clone(), kind: *kind, start: *start, text: text.clone() }
         };
-        live.items.iter().filter(|growing| !growing.is_over).map(open).collect()
+        live.items.iter().filter(|live_item| !live_item.is_over).map(open).collect()
     }
 
     pub(super) fn close(&self) {
@@ -189,26 +207,27 @@ impl SessionBroadcast {
     }
 }
 
-/// An event that ends what grew under its item.
+/// Event that ends what grew under its item.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum ItemEnd {
-    /// An action ends its input; its output may be growing already.
+    /// An action ends the input. The output may grow already.
     ToolInput(String),
-    /// An observation ends everything.
+    /// An observation ends input and output.
     Item(String),
-    /// With a turn the inputs of all calls end, up to this item: those that were not called have no event of their own.
+    /// The end of a turn ends all inputs up to this id. The input of a call that was never made has
+    /// no event of its own.
     ToolInputs(u64),
 }
 
 impl ItemEnd {
-    fn ends(&self, growing: &LiveItem) -> bool {
+    fn ends(&self, live_item: &LiveItem) -> bool {
         match self {
-            ItemEnd::ToolInputs(newest) => growing.kind == DeltaKind::ToolInput && growing.id <= *newest,
-            ItemEnd::ToolInput(_) | ItemEnd::Item(_) => self.seals(&growing.item, growing.kind),
+            ItemEnd::ToolInputs(newest) => live_item.kind == DeltaKind::ToolInput && live_item.id <= *newest,
+            ItemEnd::ToolInput(_) | ItemEnd::Item(_) => self.seals(&live_item.item, live_item.kind),
         }
     }
 
-    /// Whether nothing of that name grows any more, whenever it began.
+    /// Returns true if no item of that name may grow any more, whenever it began.
     fn seals(&self, item: &str, kind: DeltaKind) -> bool {
         match self {
             ItemEnd::ToolInput(ended) => ended == item && kind == DeltaKind::ToolInput,
@@ -223,7 +242,7 @@ impl LiveState {
         self.sealed.iter().any(|ended| ended.seals(item, kind))
     }
 
-    /// The place of a new item, of which nothing before `start` is known.
+    /// Adds an item whose text before `start` is unknown. Returns the item's index.
     fn start_item(&mut self, item: String, kind: DeltaKind, start: u64) -> usize {
         self.next_id += 1;
         let (id, after) = (self.next_id, self.decided);
@@ -231,7 +250,8 @@ impl LiveState {
         self.items.len() - 1
     }
 
-    /// Lets go of what began first, while more grows than is kept. If it grows on, it begins anew for those who listen.
+    /// Evicts the oldest items until the rest is within the bounds. An evicted item that grows on
+    /// begins again for its subscribers.
     fn evict_oldest(&mut self) {
         while self.items.len() > MAX_ITEMS || self.items.len() > 1 && self.size() > MAX_BYTES {
             self.items.remove(0);
@@ -239,13 +259,14 @@ impl LiveState {
     }
 
     fn size(&self) -> usize {
-        self.items.iter().map(|growing| growing.item.len() + growing.text.len()).sum()
+        self.items.iter().map(|live_item| live_item.item.len() + live_item.text.len()).sum()
     }
 
-    /// Wakes every listener. One whose mailbox is full is about to look anyway: the message only says "look again".
+    /// Wakes every subscriber. A subscriber with a full mailbox is about to poll anyway, so a lost
+    /// [`Published`] has no effect.
     fn notify_subscribers(&self) {
-        for (_, listener) in &self.subscribers {
-            let _full_or_gone = listener.try_send(Published);
+        for (_, subscriber) in &self.subscribers {
+            let _full_or_gone = subscriber.try_send(Published);
         }
     }
 }
@@ -255,7 +276,7 @@ impl LiveItem {
         self.start + self.text.len() as u64
     }
 
-    /// Whether `delta` goes on with what is known: there is no gap, and the agent did not begin the item again.
+    /// Returns true if `delta` continues the known text: no gap, and no new beginning of the item.
     fn continues_with(&self, delta: &Delta) -> bool {
         let is_shorter = self.end() > delta.content.len() as u64;
         if delta.offset > self.end() || delta.offset == 0 && is_shorter {
@@ -273,49 +294,51 @@ impl LiveItem {
             self.text.push_str(new);
         }
         if self.text.len() > 2 * RETAINED_BYTES {
-            let cut = self.text.ceil_char_boundary(self.text.len() - RETAINED_BYTES);
-            self.text.drain(..cut);
-            // A single piece may have been as large as a frame.
+            let cut_at = self.text.ceil_char_boundary(self.text.len() - RETAINED_BYTES);
+            self.text.drain(..cut_at);
+            // One delta may be as large as a frame.
             self.text.shrink_to(2 * RETAINED_BYTES);
-            self.start += cut as u64;
+            self.start += cut_at as u64;
         }
     }
 }
 
-/// How far a listener has come in each growing item: by the item's own id, the end of what it was sent, in bytes.
+/// Positions of a subscriber in the growing items: item id to end of the sent text, in bytes.
 #[derive(Default)]
 pub struct DeltaPositions(Vec<(u64, u64)>);
 
 impl DeltaPositions {
-    fn position_of(&mut self, growing: &LiveItem) -> Option<&mut u64> {
-        self.0.iter_mut().find(|(id, _)| *id == growing.id).map(|(_, end)| end)
+    fn position_of(&mut self, live_item: &LiveItem) -> Option<&mut u64> {
+        self.0.iter_mut().find(|(id, _)| *id == live_item.id).map(|(_, end)| end)
     }
 }
 
-/// What a listener gets when it looks.
+/// Result of one poll of a subscriber.
 pub enum DeliveryPoll {
-    /// The journal is ahead of it: read from there first.
-    Behind {
-        tail: Seq,
-    },
-    /// It has the whole journal; these are the pieces that it has not seen, oldest item first.
+    /// The journal has newer events. The subscriber must read them first.
+    Behind { tail: Seq },
+    /// Pieces that the subscriber does not have, oldest item first. It has the whole journal.
     Deltas(Vec<DeltaChunk>),
+    /// The session's actor has stopped.
     Closed,
 }
 
-/// What an item has grown.
+/// New part of a growing item.
 #[derive(Debug, Clone, PartialEq)]
 pub struct DeltaChunk {
-    /// As the wire shows it: one that begins at 0 is in the place of all that came before.
+    /// Delta in wire form. Offset 0 replaces everything before.
     pub delta: Delta,
-    /// Where it begins in its item, in bytes: of one that has grown long not at 0, though the wire says so.
+    /// True offset of the delta in its item, in bytes. In a truncated item the wire's offset is 0
+    /// although this offset is not.
     pub at: u64,
 }
 
 impl Subscription {
-    /// Looks from `cursor`. What is returned as deltas counts as seen; nothing more than about `most` bytes is.
-    pub fn poll(&self, cursor: Seq, seen: &mut DeltaPositions, most: usize) -> DeliveryPoll {
-        let live = self.shared.live();
+    /// Polls from `cursor`. Returned deltas count as received, in `positions`.
+    ///
+    /// Returns about `max_bytes` bytes at most.
+    pub fn poll(&self, cursor: Seq, positions: &mut DeltaPositions, max_bytes: usize) -> DeliveryPoll {
+        let live = self.broadcast.live();
         if live.closed {
             return DeliveryPoll::Closed;
         }
@@ -323,46 +346,50 @@ impl Subscription {
             return DeliveryPoll::Behind { tail: live.tail };
         }
         if live.tail < cursor {
-            // It came by way of the journal, which is a moment ahead: what grows here may be ended there.
+            // The subscriber read the journal, which is a moment ahead. An item that grows here may
+            // have ended there.
             return DeliveryPoll::Deltas(Vec::new());
         }
-        seen.0.retain(|(id, _)| live.items.iter().any(|growing| growing.id == *id));
+        positions.0.retain(|(id, _)| live.items.iter().any(|live_item| live_item.id == *id));
         let mut deltas = Vec::new();
-        let mut budget = most;
-        for growing in &live.items {
-            if budget == 0 || growing.visible_after > cursor {
+        let mut remaining = max_bytes;
+        for live_item in &live.items {
+            if remaining == 0 || live_item.visible_after > cursor {
                 break;
             }
-            let known = seen.position_of(growing);
-            let Some((from, content)) = growing.chunk_after(known.as_deref().copied(), budget) else { continue };
-            budget = budget.saturating_sub(content.len());
-            let at = from.position(growing.start);
+            let position = positions.position_of(live_item);
+            let Some((from, content)) = live_item.chunk_after(position.as_deref().copied(), remaining) else {
+                continue;
+            };
+            remaining = remaining.saturating_sub(content.len());
+            let at = from.position(live_item.start);
             let end = at + content.len() as u64;
-            match known {
-                Some(known) => *known = end,
-                None => seen.0.push((growing.id, end)),
+            match position {
+                Some(position) => *position = end,
+                None => positions.0.push((live_item.id, end)),
             }
-            let (kind, item) = (growing.kind, growing.item.clone());
+            let (kind, item) = (live_item.kind, live_item.item.clone());
             deltas.push(DeltaChunk { delta: Delta { kind, item, offset: from.offset(), content }, at });
         }
         DeliveryPoll::Deltas(deltas)
     }
 
+    /// Returns the number of the newest event on disk.
     pub fn tail(&self) -> Seq {
-        self.shared.live().tail
+        self.broadcast.live().tail
     }
 }
 
-/// Where a piece begins.
+/// Begin of a chunk.
 enum ChunkStart {
-    /// Right after what the listener has.
+    /// Directly behind the text that the subscriber has.
     Continue(u64),
-    /// The listener has nothing of use: it begins with what is kept.
+    /// At the oldest retained byte: the subscriber has nothing that fits.
     Restart,
 }
 
 impl ChunkStart {
-    /// As the wire shows it: 0 means "forget what you had".
+    /// Returns the offset in wire form. Offset 0 discards the text before.
     fn offset(&self) -> u64 {
         match self {
             ChunkStart::Continue(offset) => *offset,
@@ -379,24 +406,24 @@ impl ChunkStart {
 }
 
 impl LiveItem {
-    /// The piece after `seen`, at most about `most` bytes of it.
-    fn chunk_after(&self, seen: Option<u64>, most: usize) -> Option<(ChunkStart, String)> {
-        let from = match seen {
-            Some(seen) if seen >= self.end() => return None,
-            Some(seen) if seen >= self.start => ChunkStart::Continue(seen),
+    /// Returns the chunk after `position`, of about `max_bytes` bytes at most.
+    fn chunk_after(&self, position: Option<u64>, max_bytes: usize) -> Option<(ChunkStart, String)> {
+        let from = match position {
+            Some(position) if position >= self.end() => return None,
+            Some(position) if position >= self.start => ChunkStart::Continue(position),
             Some(_) | None => ChunkStart::Restart,
         };
-        // Every end that a listener was sent is one of a character of this item.
+        // Every position that a subscriber has is at a character boundary of this item.
         let rest = self.text.get((from.position(self.start) - self.start) as usize..)?;
-        // A piece holds at least one character, or a listener with little room would never get on.
-        let content = rest[..rest.floor_char_boundary(most.max(4))].to_owned();
+        // At least one character: otherwise a subscriber with little credit would never continue.
+        let content = rest[..rest.floor_char_boundary(max_bytes.max(4))].to_owned();
         (!content.is_empty()).then_some((from, content))
     }
 }
 
 impl Drop for Subscription {
     fn drop(&mut self) {
-        self.shared.live().subscribers.retain(|(id, _)| *id != self.id);
+        self.broadcast.live().subscribers.retain(|(id, _)| *id != self.id);
     }
 }
 

@@ -1,4 +1,4 @@
-//! Whether a session may call its model: what the gateway asks before each call.
+//! Permission of a session to call its model. The gateway reads it before each call.
 
 use std::sync::{Mutex, PoisonError};
 
@@ -6,7 +6,7 @@ use greenroom_protocol::observation::AgentState;
 
 use crate::{gateway::ModelCallDenied, store::UsageTotals};
 
-/// Shared by a session, which sets it, and its gateway endpoint, which asks it.
+/// Permission shared by a session, which updates it, and its gateway endpoint, which reads it.
 pub struct SessionBudget {
     budget_usd: Option<f64>,
     rejection: Mutex<Option<ModelCallDenied>>,
@@ -17,15 +17,18 @@ impl SessionBudget {
         SessionBudget { budget_usd, rejection: Mutex::new(None) }
     }
 
-    /// Whether there is an end to what may be spent.
+    /// Returns true if the session's cost is limited.
     pub fn has_budget(&self) -> bool {
         self.budget_usd.is_some()
     }
-
+    /// Checks that the session may call its model now.
+    ///
+    /// # Errors
+    /// Returns the reason if the session's state or its budget forbids model calls.
     pub fn may_call(&self) -> Result<(), ModelCallDenied> {
         match &*self.rejection.lock().unwrap_or_else(PoisonError::into_inner) {
             None => Ok(()),
-            Some(why) => Err(why.clone()),
+            Some(denied) => Err(denied.clone()),
         }
     }
 
@@ -36,17 +39,18 @@ impl SessionBudget {
     fn rejection_for(&self, state: AgentState, usage: &UsageTotals) -> Option<ModelCallDenied> {
         match state {
             AgentState::Interrupting => return Some(ModelCallDenied::Interrupted),
-            // An agent that is to work while its session starts has greeted, and then it is past that: this is one whose turn is
-            // over.
+            // An agent that may call the model has sent its hello, which ends `Starting`. This
+            // agent's turn is over.
             AgentState::Stopped | AgentState::Failed | AgentState::Ended | AgentState::Starting => {
                 return Some(ModelCallDenied::Reason(format!("the session is {}", state.name())));
             }
             AgentState::Idle | AgentState::Running | AgentState::AwaitingConfirmation | AgentState::Paused => {}
         }
-        // A model whose price nobody knows may be called; what is known to be spent counts nevertheless.
+        // A model without a known price may be called. The known part of the cost counts.
         let spent = self.budget_usd.filter(|budget| usage.known_cost() >= *budget)?;
-        let why = format!("the session's budget of {spent} USD is spent; a new session can go on with another one");
-        Some(ModelCallDenied::Reason(why))
+        let reason =
+            format!("the session's budget of {spent} USD is spent; continue in a new session with a new budget");
+        Some(ModelCallDenied::Reason(reason))
     }
 }
 
@@ -59,13 +63,13 @@ mod tests {
     }
 
     fn check_totals(state: AgentState, budget: Option<f64>, usage: UsageTotals, allowed: bool) {
-        let allowance = SessionBudget::new(budget);
-        allowance.update(state, &usage);
-        assert_eq!(allowance.may_call().is_ok(), allowed, "{state:?} {budget:?} {usage:?}");
+        let session_budget = SessionBudget::new(budget);
+        session_budget.update(state, &usage);
+        assert_eq!(session_budget.may_call().is_ok(), allowed, "{state:?} {budget:?} {usage:?}");
     }
 
     #[test]
-    fn who_may_call() {
+    fn model_calls_follow_state_and_budget() {
         check(AgentState::Running, None, None, true);
         check(AgentState::Paused, Some(1.0), Some(0.5), true);
         check(AgentState::Running, Some(1.0), Some(1.0), false);
@@ -76,7 +80,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_known_counts_beside_what_is_not() {
+    fn known_cost_counts_when_some_prices_are_unknown() {
         let known = |usd| UsageTotals { known_cost_usd: Some(usd), ..UsageTotals::default() };
         check_totals(AgentState::Running, Some(1.0), known(0.5), true);
         check_totals(AgentState::Running, Some(1.0), known(1.0), false);

@@ -1,7 +1,7 @@
-//! Write down, then tell: the pipeline from a decision to the journal, and from there to everybody else.
+//! Commit pipeline: from a transition to the journal, and from there to clients and link.
 //!
-//! A decision's events are handed to the store at once, in order, also while earlier ones are still on their way to disk.
-//! What follows from it (orders, answers, what listeners may see) waits until the store has acknowledged it and
+//! A transition's events go to the store at once, in order, even while earlier events are in flight
+//! to disk. Effects, answers and publication wait until the store has confirmed the transition and
 //! everything before it.
 
 use std::sync::Arc;
@@ -24,58 +24,63 @@ use crate::{
     wake_batch::with_batched_wakes,
 };
 
-/// How much may be on its way to disk in one session, in bytes. One more wish is refused, and the agent's link reads on when
-/// there is less: the disk is everybody's, and what waits for it has a bound for all sessions together. (The record goes with
-/// much of it, and that holds the messages that wait.)
+/// Bytes of one session in flight to disk.
+///
+/// Bound: 16 MiB, twice as much for requests without content. When full: client requests are
+/// rejected, and the link stops reading the agent's socket. The disk is shared by all sessions, and
+/// so is the bound of the commit queue. Most transitions carry the session record, which contains
+/// the queued messages.
 pub(super) const IN_FLIGHT_LIMIT: usize = 16 << 20;
 
-/// A decision on its way to disk, with all that waits for it.
+/// Transition in flight to disk, with everything that waits for its commit.
 pub(super) struct PendingTransition {
-    /// The newest event once it is on disk.
+    /// Newest event on disk after this transition.
     tail: Seq,
     mark: Option<ReportMark>,
     ended_items: Vec<ItemEnd>,
     effects: Vec<Effect>,
     escalation: Option<Escalation>,
     replies: Vec<CommitReply>,
-    /// How much of it goes to disk.
+    /// Bytes of this transition that go to disk.
     bytes: usize,
-    /// It is a record without an event, so nothing in the journal tells what follows that it failed.
+    /// Set for a record without an event. If its append fails, the journal shows no gap to later
+    /// appends.
     is_record_only: bool,
     on_disk: bool,
 }
 
-/// What all that is pending comes to.
+/// Totals of all pending transitions.
 #[derive(Default)]
 pub(super) struct InFlightTotals {
     bytes: usize,
     record_only: usize,
 }
 
-/// Somebody who waits for a decision to be on disk.
+/// Recipient of the result of a commit.
 pub(super) enum CommitReply {
     Request(oneshot::Sender<RequestResult>, RequestAccepted),
     Report(DurableReply),
-    /// The gateway, which begins no further call while many wait so.
+    /// Permit of the gateway. While too many notices are uncommitted, the gateway begins no further
+    /// call.
     Notice(Option<OwnedSemaphorePermit>),
 }
 
 impl Session {
-    /// Writes a decision down and, once it is on disk, carries it out.
+    /// Appends a transition to the journal. Executes the transition when it is on disk.
     pub(super) fn commit(
         &mut self,
-        decision: Transition,
+        transition: Transition,
         mark: Option<ReportMark>,
         replies: Vec<CommitReply>,
         ctx: &mut Context<Session>,
     ) {
-        let Transition { new_events: drafts, effects: orders, escalation: ladder, turn_is_over, .. } = decision;
+        let Transition { new_events, effects, escalation, turn_is_over, .. } = transition;
         let mut ended: Vec<_> = turn_is_over.then(|| self.broadcast.end_of_tool_inputs()).into_iter().collect();
         let mut rendered = RenderedEvents::new();
         let at = self.tail;
-        for draft in drafts {
+        for new_event in new_events {
             self.tail += 1;
-            ended.extend(rendered.add(draft, self.tail, &mut self.causes));
+            ended.extend(rendered.add(new_event, self.tail, &mut self.causes));
         }
         let events = rendered.finish();
         self.broadcast.accept_deltas(self.state.has_agent());
@@ -83,30 +88,32 @@ impl Session {
         if let Some(mark) = &mark {
             self.mark = Some(mark.clone());
         }
-        let worth_it = !events.is_empty() || mark.is_some();
-        // If a record fails that had no event with it, what follows may still succeed: so it has it, too.
-        let owed = worth_it && self.in_flight.record_only > 0;
-        let record = self.refresh_record(worth_it, owed);
+        let has_content = !events.is_empty() || mark.is_some();
+        // The append of a record without an event may fail although the next append succeeds. So
+        // the next append with content repeats the record.
+        let repeat_record = has_content && self.in_flight.record_only > 0;
+        let record = self.refresh_record(has_content, repeat_record);
         let nothing = events.is_empty() && mark.is_none() && record.is_none();
-        if nothing && ended.is_empty() && orders.is_empty() && replies.is_empty() && ladder.is_none() {
-            // An agent may say again and again what it has taken, and what is kept for that until the disk is done has no bound.
+        if nothing && ended.is_empty() && effects.is_empty() && replies.is_empty() && escalation.is_none() {
+            // An agent may repeat without end what it has taken. Each entry in `pending` would cost
+            // memory without a bound.
             self.update_status();
             return;
         }
         let bytes = events.iter().map(|event| event.json.len()).sum::<usize>()
             + record.as_ref().map_or(0, |record| record.actor_state.as_str().len());
-        let is_silent = events.is_empty() && record.is_some();
+        let is_record_only = events.is_empty() && record.is_some();
         self.in_flight.bytes += bytes;
-        self.in_flight.record_only += usize::from(is_silent);
+        self.in_flight.record_only += usize::from(is_record_only);
         self.pending.push_back(PendingTransition {
             tail: self.tail,
             mark: mark.clone(),
             ended_items: ended,
-            effects: orders,
-            escalation: ladder,
+            effects,
+            escalation,
             replies,
             bytes,
-            is_record_only: is_silent,
+            is_record_only,
             on_disk: nothing,
         });
         self.update_backlog();
@@ -117,7 +124,7 @@ impl Session {
         }
         let (store, id, tail, count) = (&self.deps.store, self.id, self.tail, events.len() as u64);
         let appended = store.append(id, self.epoch, at, AppendBatch { events, mark, record });
-        // A commit answers hundreds of sessions at once, from its own thread.
+        // One commit answers hundreds of sessions at once, from its own thread.
         ctx.spawn(with_batched_wakes(appended).into_actor(self).map(move |result, session, ctx| {
             if result.is_ok() {
                 EVENTS_APPENDED.inc_by(count);
@@ -126,15 +133,18 @@ impl Session {
         }));
     }
 
-    /// Refuses a wish where more than this is on its way to disk.
-    pub(super) fn check_in_flight_limit(&self, most: usize) -> Result<(), RequestError> {
-        let waiting = self.in_flight.bytes;
-        if waiting <= most {
+    /// Checks that at most `limit` bytes are in flight to disk.
+    ///
+    /// # Errors
+    /// Returns [`RequestError::Unavailable`] if more are in flight.
+    pub(super) fn check_in_flight_limit(&self, limit: usize) -> Result<(), RequestError> {
+        let in_flight = self.in_flight.bytes;
+        if in_flight <= limit {
             return Ok(());
         }
         Err(RequestError::Unavailable(format!(
-            "{} MiB of this session wait for the disk already; try again in a moment",
-            waiting.div_ceil(1 << 20)
+            "{} MiB of this session are still being written to disk; try again in a moment",
+            in_flight.div_ceil(1 << 20)
         )))
     }
 
@@ -145,25 +155,26 @@ impl Session {
 
     pub(super) fn commit_event(
         &mut self,
-        draft: NewEvent,
+        new_event: NewEvent,
         mark: Option<ReportMark>,
         replies: Vec<CommitReply>,
         ctx: &mut Context<Session>,
     ) {
-        let mut decision = Transition::after(self.tail);
-        decision.new_events.push(draft);
-        self.commit(decision, mark, replies, ctx);
+        let mut transition = Transition::after(self.tail);
+        transition.new_events.push(new_event);
+        self.commit(transition, mark, replies, ctx);
     }
 
-    /// The record, where it is not what the journal has.
+    /// Returns the session record, if it differs from the record in the journal.
     ///
-    /// `worth_it`: something goes to disk anyway. What followed from a report must go with its mark: the agent, once told that
-    /// it is taken, does not say it again to a server that knows nothing of it.
-    /// `owed`: one that was on its way may yet fail.
-    fn refresh_record(&mut self, worth_it: bool, owed: bool) -> Option<Arc<SessionRecord>> {
-        let changed = owed || self.record_changed || self.state.visible_state() != self.record.state;
-        // What the agent has taken alone is worth no disk write: it goes with the next event.
-        if !(changed || worth_it && self.state_changed) {
+    /// - `has_content`: an event or a mark goes to disk anyway. The record must go with the mark of
+    ///   the report that changed it. An agent does not repeat an acknowledged report to a server
+    ///   that lost the change.
+    /// - `repeat_record`: a record in flight may still fail.
+    fn refresh_record(&mut self, has_content: bool, repeat_record: bool) -> Option<Arc<SessionRecord>> {
+        let changed = repeat_record || self.record_changed || self.state.visible_state() != self.record.state;
+        // A command taken by the agent alone is worth no disk write. It goes with the next event.
+        if !(changed || has_content && self.state_changed) {
             return None;
         }
         self.record_changed = false;
@@ -179,7 +190,8 @@ impl Session {
     fn appended(&mut self, tail: Seq, result: Result<Seq, AppendError>, ctx: &mut Context<Session>) {
         match result {
             Ok(_) => {
-                // Two may end at the same event where the later holds none; the store answers in order.
+                // Two transitions may end at the same event, if the later has no events. The store
+                // answers in order.
                 if let Some(pending) = self.pending.iter_mut().find(|p| !p.on_disk && p.tail == tail) {
                     pending.on_disk = true;
                 }
@@ -189,7 +201,7 @@ impl Session {
         }
     }
 
-    /// Carries out every decision that is on disk and has only such before it.
+    /// Publishes and executes every transition that is on disk with all before it.
     fn publish_committed(&mut self, ctx: &mut Context<Session>) {
         while self.pending.front().is_some_and(|pending| pending.on_disk)
             && let Some(pending) = self.pending.pop_front()
@@ -200,27 +212,29 @@ impl Session {
             if pending.mark.is_some() {
                 self.durable_mark = pending.mark;
             }
-            for order in pending.effects {
-                self.execute_effect(order, ctx);
+            for effect in pending.effects {
+                self.execute_effect(effect, ctx);
             }
-            if let Some(ladder) = pending.escalation {
-                self.set_escalation(ladder, ctx);
+            if let Some(escalation) = pending.escalation {
+                self.set_escalation(escalation, ctx);
             }
             for reply in pending.replies {
                 reply.confirm();
             }
         }
         if self.pending.is_empty() {
-            // Most sessions wait, and room for four decisions is 0.6 KiB.
+            // Most sessions are idle, and room for four transitions takes 0.6 KiB.
             self.pending.shrink_to_fit();
         }
         self.update_backlog();
     }
 
-    /// The journal did not take an event. What is decided since the last that it took is void, and so is this actor: whoever
-    /// asks for the session next has it brought back as the journal tells it, once that can be written again.
+    /// Stops the actor after the journal rejected an append.
+    ///
+    /// Everything decided since the last successful append is void. The Directory restarts the
+    /// session from the journal when the journal accepts appends again.
     pub(super) fn stop_on_journal_error(&mut self, error: &AppendError, ctx: &mut Context<Session>) {
-        error!(session = %self.id, "the journal did not take an event; the session stops until it does: {error}");
+        error!(session = %self.id, "the journal rejected an append; the session stops until appends succeed: {error}");
         for pending in self.pending.drain(..) {
             pending.replies.into_iter().for_each(|reply| reply.reject(error));
         }
@@ -228,20 +242,19 @@ impl Session {
         ctx.terminate();
     }
 
-    pub(super) fn execute_effect(&mut self, order: Effect, ctx: &mut Context<Session>) {
+    pub(super) fn execute_effect(&mut self, effect: Effect, ctx: &mut Context<Session>) {
         let image = self.record.image.clone();
-        // A link's mailbox is not bounded by `do_send`, but what a session orders is: one order for each event at most, and
-        // events wait for the disk.
+        // `do_send` has no bound. The session's transitions in flight to disk limit its effects.
         let link = self.link(ctx);
-        match order {
+        match effect {
             Effect::StartSandbox => {
                 link.start_sandbox.do_send(effects::StartSandbox { image, recorded: effects::RecordedSandbox::Down })
             }
             Effect::AgentConnected(boot) => {
                 link.deliver_to_agent.do_send(effects::DeliverToAgent::AgentConnected { boot })
             }
-            Effect::DeliverToAgent(numbered) => {
-                link.deliver_to_agent.do_send(effects::DeliverToAgent::Command(Box::new(numbered)))
+            Effect::DeliverToAgent(command) => {
+                link.deliver_to_agent.do_send(effects::DeliverToAgent::Command(Box::new(command)))
             }
             Effect::AbortModelStreams => link.abort_model_streams.do_send(effects::AbortModelStreams),
             Effect::PauseSandbox => link.pause_sandbox.do_send(effects::PauseSandbox),
@@ -250,33 +263,33 @@ impl Session {
         }
     }
 
-    /// Whether the sandbox that is there is to go, be it only decided yet.
+    /// Returns true if a stop of the sandbox is decided or in flight.
     pub(super) fn is_stopping_sandbox(&self) -> bool {
-        let kills =
-            |pending: &PendingTransition| pending.effects.iter().any(|order| matches!(order, Effect::StopSandbox(_)));
-        self.in_flight_stops.any_in_flight() || self.pending.iter().any(kills)
+        let stops_sandbox =
+            |pending: &PendingTransition| pending.effects.iter().any(|effect| matches!(effect, Effect::StopSandbox(_)));
+        self.in_flight_stops.any_in_flight() || self.pending.iter().any(stops_sandbox)
     }
 
     fn stop_sandbox(&mut self, then: effects::AfterStop, ctx: &mut Context<Session>) {
-        let under_way = self.in_flight_stops.clone();
-        self.link(ctx).stop_sandbox.do_send(effects::StopSandbox { then, in_flight: under_way });
+        let in_flight = self.in_flight_stops.clone();
+        self.link(ctx).stop_sandbox.do_send(effects::StopSandbox { then, in_flight });
     }
 }
 
 impl CommitReply {
-    // An answer that nobody waits for any more is not missed: the client went away, the journal has it.
+    // A receiver may be gone: its client left. The journal has the result.
     fn confirm(self) {
         match self {
-            CommitReply::Request(asker, accepted) => drop(asker.send(Ok(accepted))),
+            CommitReply::Request(client, accepted) => drop(client.send(Ok(accepted))),
             CommitReply::Report(agent) => drop(agent.send(Ok(()))),
-            CommitReply::Notice(unwritten) => drop(unwritten),
+            CommitReply::Notice(permit) => drop(permit),
         }
     }
 
     fn reject(self, error: &AppendError) {
         match self {
-            CommitReply::Request(asker, _) => drop(asker.send(Err(RequestError::Journal(error.to_string())))),
-            // Dropped: the report is not acknowledged, so the agent keeps it.
+            CommitReply::Request(client, _) => drop(client.send(Err(RequestError::Journal(error.to_string())))),
+            // The report is not acknowledged, so the agent keeps it.
             CommitReply::Report(_) | CommitReply::Notice(_) => {}
         }
     }

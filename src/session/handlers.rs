@@ -1,4 +1,4 @@
-//! One handler for each message: it forwards.
+//! Message handlers of the Session actor. Each forwards to the rules or to the commit pipeline.
 
 #[cfg(test)]
 mod tests;
@@ -27,45 +27,45 @@ use crate::{
 };
 
 impl Session {
-    /// Lets the rules decide about a wish; the answer comes when it is on disk.
+    /// Decides about a client request. The answer arrives when the transition is on disk.
     fn handle_request(
         &mut self,
         input: SessionInput,
-        named: Option<IdempotencyKey>,
+        key: Option<IdempotencyKey>,
         ctx: &mut Context<Session>,
     ) -> ResponseFuture<RequestResult> {
         self.entry.record_handled();
         self.last_active = Instant::now();
-        if let Some(answer) = self.deduplicated_answer(named.as_ref(), ctx) {
+        if let Some(answer) = self.deduplicated_answer(key.as_ref(), ctx) {
             return answer;
         }
-        let most = if has_contents(&input) { IN_FLIGHT_LIMIT } else { 2 * IN_FLIGHT_LIMIT };
-        if let Err(refusal) = self.check_in_flight_limit(most) {
-            return Box::pin(async { Err(refusal) });
+        let limit = if has_contents(&input) { IN_FLIGHT_LIMIT } else { 2 * IN_FLIGHT_LIMIT };
+        if let Err(error) = self.check_in_flight_limit(limit) {
+            return Box::pin(async { Err(error) });
         }
         let first = self.tail + 1;
-        let decision = match self.decide(input) {
-            Ok(decision) => decision,
-            Err(refusal) => return Box::pin(async { Err(refusal) }),
+        let transition = match self.decide(input) {
+            Ok(transition) => transition,
+            Err(error) => return Box::pin(async { Err(error) }),
         };
-        let seq = (!decision.new_events.is_empty()).then_some(first);
-        if let Some(named) = named {
-            self.state.add_to_dedup_cache(named, seq);
+        let seq = (!transition.new_events.is_empty()).then_some(first);
+        if let Some(key) = key {
+            self.state.add_to_dedup_cache(key, seq);
             self.state_changed = true;
         }
-        self.commit_and_answer(decision, seq, ctx)
+        self.commit_and_answer(transition, seq, ctx)
     }
 
-    /// The answer to a wish whose name was given before, to this wish or to another one.
+    /// Returns the answer to a repeated idempotency key, of the same request or of another one.
     fn deduplicated_answer(
         &mut self,
-        named: Option<&IdempotencyKey>,
+        key: Option<&IdempotencyKey>,
         ctx: &mut Context<Session>,
     ) -> Option<ResponseFuture<RequestResult>> {
-        match self.state.find_in_dedup_cache(named?) {
+        match self.state.find_in_dedup_cache(key?) {
             Ok(None) => None,
             Ok(Some(seq)) => Some(self.answer_after_flush(seq, ctx)),
-            Err(refusal) => Some(Box::pin(async { Err(refusal) })),
+            Err(error) => Some(Box::pin(async { Err(error) })),
         }
     }
 
@@ -76,13 +76,13 @@ impl Session {
 
     fn commit_and_answer(
         &mut self,
-        decision: Transition,
+        transition: Transition,
         seq: Option<u64>,
         ctx: &mut Context<Session>,
     ) -> ResponseFuture<RequestResult> {
-        let (asker, answer) = oneshot::channel();
+        let (reply_to, answer) = oneshot::channel();
         let accepted = RequestAccepted { seq, state: self.state.visible_state() };
-        self.commit(decision, None, vec![CommitReply::Request(asker, accepted)], ctx);
+        self.commit(transition, None, vec![CommitReply::Request(reply_to, accepted)], ctx);
         Box::pin(async move { answer.await.unwrap_or(Err(RequestError::Unanswered)) })
     }
 
@@ -93,9 +93,12 @@ impl Session {
         Ok(SessionInput::SetModel { settings, title })
     }
 
-    /// What a wish is to the rules; `Err` for what is no matter of the session.
-    fn to_input(&self, wish: ClientRequest) -> Result<SessionInput, RequestError> {
-        Ok(match wish {
+    /// Converts a client request to an input of the rules.
+    ///
+    /// # Errors
+    /// Returns [`RequestError::BadArgs`] for an invalid argument, and for `ping`.
+    fn to_input(&self, request: ClientRequest) -> Result<SessionInput, RequestError> {
+        Ok(match request {
             ClientRequest::Start { task } => SessionInput::Start { task: non_empty("task", task)? },
             ClientRequest::Message { content, mode, attachments } => {
                 SessionInput::Message { content: non_empty("content", content)?, mode, attachments }
@@ -123,7 +126,9 @@ impl Session {
                 return self.initialize(model, title, image.or(directory).or(agent_cls));
             }
             ClientRequest::Ping {} => {
-                return Err(RequestError::BadArgs("`ping` is answered by the connection".to_owned()));
+                return Err(RequestError::BadArgs(
+                    "`ping` is answered by the connection, not by the session".to_owned(),
+                ));
             }
         })
     }
@@ -136,7 +141,7 @@ impl Session {
     ) -> Result<SessionInput, RequestError> {
         if fixed.is_some() {
             return Err(RequestError::BadArgs(
-                "`image`, `directory` and `agent_cls` are chosen when a session is made; make a new one with them"
+                "`image`, `directory` and `agent_cls` are fixed when a session is created; create a new session with them"
                     .to_owned(),
             ));
         }
@@ -146,19 +151,14 @@ impl Session {
         }
     }
 
-    fn add_usage(
-        &mut self,
-        metered: MeteredUsage,
-        unwritten: Option<OwnedSemaphorePermit>,
-        ctx: &mut Context<Session>,
-    ) {
+    fn add_usage(&mut self, metered: MeteredUsage, permit: Option<OwnedSemaphorePermit>, ctx: &mut Context<Session>) {
         let usage = add_call(&mut Arc::make_mut(&mut self.record).usage, metered);
         self.record_changed = true;
-        self.commit_observation(ObservationKind::Usage(usage), vec![CommitReply::Notice(unwritten)], ctx);
+        self.commit_observation(ObservationKind::Usage(usage), vec![CommitReply::Notice(permit)], ctx);
     }
 }
 
-/// Whether much may have to be written down for a wish. What stops, pauses or answers has as much room again.
+/// Returns true if an input's events may be large. Other inputs have twice the in-flight limit.
 fn has_contents(input: &SessionInput) -> bool {
     matches!(
         input,
@@ -170,7 +170,7 @@ fn has_contents(input: &SessionInput) -> bool {
     )
 }
 
-/// A text that must say something.
+/// Checks that the text of argument `name` is not blank.
 fn non_empty(name: &str, text: String) -> Result<String, RequestError> {
     if text.trim().is_empty() { Err(RequestError::BadArgs(format!("`{name}` is empty"))) } else { Ok(text) }
 }
@@ -180,16 +180,15 @@ impl Handler<Relay> for Session {
 
     fn handle(
         &mut self,
-        Relay { request: wish, idempotency_key: key }: Relay,
+        Relay { request, idempotency_key: client_key }: Relay,
         ctx: &mut Context<Session>,
     ) -> Self::Result {
-        let named = IdempotencyKey::from_client(key, &wish);
-        match self.to_input(wish) {
-            Ok(input) => self.handle_request(input, named, ctx),
-            // What was granted once is answered so again, also where it would be refused now: as what makes a session is.
-            Err(refusal) => {
-                self.deduplicated_answer(named.as_ref(), ctx).unwrap_or_else(|| Box::pin(async { Err(refusal) }))
-            }
+        let key = IdempotencyKey::from_client(client_key, &request);
+        match self.to_input(request) {
+            Ok(input) => self.handle_request(input, key, ctx),
+            // A repeated request gets its first answer, even if it would be rejected now.
+            // `initialize` is an example.
+            Err(error) => self.deduplicated_answer(key.as_ref(), ctx).unwrap_or_else(|| Box::pin(async { Err(error) })),
         }
     }
 }
@@ -247,10 +246,10 @@ impl Handler<PauseOrStopIfIdle> for Session {
 
     fn handle(
         &mut self,
-        PauseOrStopIfIdle { pause_after, stop_after, server_awake: awake }: PauseOrStopIfIdle,
+        PauseOrStopIfIdle { pause_after, stop_after, server_awake }: PauseOrStopIfIdle,
         ctx: &mut Context<Session>,
     ) -> Self::Result {
-        let idle = self.last_active.elapsed().min(awake);
+        let idle = self.last_active.elapsed().min(server_awake);
         let (long_enough, input) = if self.state.is_paused() {
             let reason = Some(format!("nothing happened for {}", in_words(idle)));
             (idle >= stop_after, SessionInput::StopIdle { reason })
@@ -265,13 +264,13 @@ impl Handler<PauseOrStopIfIdle> for Session {
         }
         let active = self.last_active;
         let answer = self.handle_request(input, None, ctx);
-        // Being put to rest is no activity.
+        // The sweeper's request does not count as activity.
         self.last_active = active;
         answer
     }
 }
 
-/// A time in which nothing happened, for a person.
+/// Formats an idle time for a person.
 fn in_words(idle: Duration) -> String {
     match idle.as_secs() {
         seconds @ 0..120 => format!("{seconds} seconds"),
@@ -287,19 +286,19 @@ impl Handler<UpdateMetadata> for Session {
         UpdateMetadata { title, archived, model }: UpdateMetadata,
         ctx: &mut Context<Session>,
     ) -> Self::Result {
-        let decision = self.check_in_flight_limit(IN_FLIGHT_LIMIT).and_then(|()| match model {
+        let transition = self.check_in_flight_limit(IN_FLIGHT_LIMIT).and_then(|()| match model {
             None => Ok(Transition::after(self.tail)),
             Some(model) => self.change_model(model, None).and_then(|input| self.decide(input)),
         });
-        let decision = match decision {
-            Ok(decision) => decision,
-            Err(refusal) => return Box::pin(async { Err(refusal) }),
+        let transition = match transition {
+            Ok(transition) => transition,
+            Err(error) => return Box::pin(async { Err(error) }),
         };
         let record = Arc::make_mut(&mut self.record);
         record.title = title.unwrap_or_else(|| record.title.clone());
         record.archived = archived.unwrap_or(record.archived);
         self.record_changed = true;
-        let answer = self.commit_and_answer(decision, None, ctx);
+        let answer = self.commit_and_answer(transition, None, ctx);
         let view = self.view();
         Box::pin(async move { answer.await.map(|_| view) })
     }
@@ -308,10 +307,10 @@ impl Handler<UpdateMetadata> for Session {
 impl Handler<Attach> for Session {
     type Result = MessageResult<Attach>;
 
-    fn handle(&mut self, Attach { subscriber: listener }: Attach, _: &mut Context<Session>) -> Self::Result {
+    fn handle(&mut self, Attach { subscriber }: Attach, _: &mut Context<Session>) -> Self::Result {
         self.entry.record_handled();
-        let listening = self.broadcast.subscribe(listener);
-        MessageResult(AttachReply { view: self.view(), subscription: listening })
+        let subscription = self.broadcast.subscribe(subscriber);
+        MessageResult(AttachReply { view: self.view(), subscription })
     }
 }
 
@@ -346,10 +345,10 @@ impl Handler<Flush> for Session {
 impl Handler<Reconcile> for Session {
     type Result = bool;
 
-    fn handle(&mut self, Reconcile { observed: seen }: Reconcile, ctx: &mut Context<Session>) -> bool {
-        let is_settled = self.pending.is_empty() && !self.in_flight_stops.any_in_flight();
-        let order = self.state.reconcile(seen).filter(|_| is_settled);
-        order.map(|order| self.execute_effect(order, ctx)).is_some()
+    fn handle(&mut self, Reconcile { observed }: Reconcile, ctx: &mut Context<Session>) -> bool {
+        let is_quiescent = self.pending.is_empty() && !self.in_flight_stops.any_in_flight();
+        let effect = self.state.reconcile(observed).filter(|_| is_quiescent);
+        effect.map(|effect| self.execute_effect(effect, ctx)).is_some()
     }
 }
 
@@ -357,14 +356,15 @@ impl Handler<Passivate> for Session {
     type Result = bool;
 
     fn handle(&mut self, _: Passivate, ctx: &mut Context<Session>) -> bool {
-        let at_rest = !self.state.needs_sandbox() && self.pending.is_empty() && self.broadcast.subscriber_count() == 0;
-        // The next actor of this session has a link of its own, whose sandbox an order to this one must never meet.
-        let may_go = at_rest && !self.in_flight_stops.any_in_flight();
-        if may_go {
+        let is_idle = !self.state.needs_sandbox() && self.pending.is_empty() && self.broadcast.subscriber_count() == 0;
+        // The next actor of this session has its own link. A late stop of this link must not reach
+        // that link's sandbox.
+        let can_stop = is_idle && !self.in_flight_stops.any_in_flight();
+        if can_stop {
             self.stop_reason = SessionStopReason::Passivated;
             ctx.stop();
         }
-        may_go
+        can_stop
     }
 }
 
@@ -392,7 +392,7 @@ impl Handler<StartFailed> for Session {
     type Result = ();
 
     fn handle(&mut self, StartFailed { why, stderr_tail }: StartFailed, ctx: &mut Context<Session>) {
-        // What comes after the end that it was to have anyway is decided already.
+        // The sandbox is being stopped, and what follows the stop is decided already.
         if !self.is_stopping_sandbox() {
             self.apply(SessionInput::StartFailed { why, stderr_tail }, ctx);
         }
@@ -420,13 +420,13 @@ impl Handler<EffectFailed> for Session {
 impl Handler<NoticeReceived> for Session {
     type Result = ();
 
-    fn handle(&mut self, NoticeReceived { notice, permit: unwritten }: NoticeReceived, ctx: &mut Context<Session>) {
+    fn handle(&mut self, NoticeReceived { notice, permit }: NoticeReceived, ctx: &mut Context<Session>) {
         match notice {
-            GatewayNotice::Used(metered) => self.add_usage(metered, unwritten, ctx),
+            GatewayNotice::Used(metered) => self.add_usage(metered, permit, ctx),
             GatewayNotice::Retrying { attempt, wait_ms, why } => {
-                let detail = format!("{why}; asking again in {:.1} s (attempt {attempt})", wait_ms as f64 / 1000.0);
-                let seen = ObservationKind::Error { code: "provider_retrying".to_owned(), detail };
-                self.commit_observation(seen, vec![CommitReply::Notice(unwritten)], ctx);
+                let detail = format!("{why}; retrying in {:.1} s (attempt {attempt})", wait_ms as f64 / 1000.0);
+                let retrying = ObservationKind::Error { code: "provider_retrying".to_owned(), detail };
+                self.commit_observation(retrying, vec![CommitReply::Notice(permit)], ctx);
             }
             GatewayNotice::Rejected { why, .. } => self.provider_error = Some(why),
         }

@@ -1,8 +1,11 @@
-//! All that a session hears and says, as typed messages.
+//! Messages that a session receives and sends.
 //!
-//! Clients send [`Relay`], [`Interrupt`], [`Pause`], [`Resume`], [`Stop`], [`End`] and [`Amend`]; listeners
-//! [`Attach`], and leave by dropping what they got for it; the link sends [`Greeted`], [`Reported`] and what befell the
-//! sandbox. The session tells listeners that something is [`Published`], and gives its link the orders of [`orders`].
+//! - Clients send [`Relay`], [`Interrupt`], [`Pause`], [`Resume`], [`Stop`], [`End`] and
+//!   [`UpdateMetadata`].
+//! - Subscribers send [`Attach`]. Dropping the returned [`Subscription`] detaches them.
+//! - The link sends [`HelloReceived`], [`Reported`] and the state changes of the sandbox.
+//! - The session sends [`Published`] to its subscribers, [`effects`] to its link and
+//!   [`SessionStopped`] to the Directory.
 
 use std::{sync::Arc, time::Duration};
 
@@ -26,78 +29,82 @@ use crate::{
     store::{Seq, SessionId},
 };
 
-/// How every wish is answered: with where it left the session, or with why it was refused.
+/// Answer to a client request: the result, or the reason for the rejection.
 pub type RequestResult = Result<RequestAccepted, RequestError>;
 
-/// A wish was carried out, and is in the journal.
+/// Accepted client request. Its events are in the journal.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct RequestAccepted {
-    /// The first event that it led to, where it led to one.
+    /// Number of the first event that the request caused, if any.
     pub seq: Option<Seq>,
-    /// The state after it.
+    /// State of the session after the request.
     pub state: AgentState,
 }
 
-/// Carry out what a client wants: a message, a task, an act, an answer, a change of the queue or the model.
+/// Client request: a message, a task, a user action, an approval, a change of the queue or model.
 ///
-/// Sent with the same `key` again, it is answered with what it led to, and acts once. Another wish with that `key` is refused.
+/// A repeated request with the same idempotency key acts once and gets the first result. Another
+/// request with that key is rejected.
 #[derive(Debug, Clone, Message)]
 #[rtype(result = "RequestResult")]
 pub struct Relay {
     pub request: ClientRequest,
-    /// The client's own name for the wish: a frame's `id`, or `Idempotency-Key`.
+    /// Client's name for the request: the `id` of a frame, or the header `Idempotency-Key`.
     pub idempotency_key: Option<String>,
 }
 
-/// Stop whatever runs, the agent's turn and a user's act alike. A second one takes the agent away.
+/// Stops the agent's turn and the user's actions. A second interrupt restarts the agent.
 #[derive(Debug, Clone, Default, Message)]
 #[rtype(result = "RequestResult")]
 pub struct Interrupt {
     pub idempotency_key: Option<String>,
 }
 
-/// Freeze the sandbox where it stands, mid-token or mid-tool.
+/// Pauses the sandbox at once, even within a token or a tool call.
 #[derive(Debug, Clone, Default, Message)]
 #[rtype(result = "RequestResult")]
 pub struct Pause {
     pub idempotency_key: Option<String>,
 }
 
-/// Thaw a paused sandbox, or start a stopped one again.
+/// Unpauses a paused sandbox, or starts a stopped sandbox.
 #[derive(Debug, Clone, Default, Message)]
 #[rtype(result = "RequestResult")]
 pub struct Resume {
     pub idempotency_key: Option<String>,
 }
 
-/// Free the memory: the sandbox stops, its file system and the journal stay.
+/// Stops the sandbox to free its memory. Its file system and the journal stay.
 #[derive(Debug, Clone, Default, Message)]
 #[rtype(result = "RequestResult")]
 pub struct Stop {
     pub idempotency_key: Option<String>,
-    /// Why, where it is not a person who wants it.
+    /// Reason, if the server requests the stop. `None` for a person's request.
     pub reason: Option<String>,
 }
 
-/// Close the session for good.
+/// Closes the session for good.
 #[derive(Debug, Clone, Default, Message)]
 #[rtype(result = "RequestResult")]
 pub struct End {
     pub idempotency_key: Option<String>,
 }
 
-/// Rest, if nothing has happened for so long: be paused, and later be stopped. Refused where something runs, waits for a
-/// person, or is watched.
+/// Pauses the sandbox of an idle session, or stops a sandbox that has been paused for long.
+///
+/// Rejected if something runs, a person's decision is pending, or a subscriber is attached.
 #[derive(Debug, Message)]
 #[rtype(result = "RequestResult")]
 pub struct PauseOrStopIfIdle {
+    /// Idle time before the pause.
     pub pause_after: Duration,
+    /// Idle time before the stop.
     pub stop_after: Duration,
-    /// For how long the server has been awake.
+    /// Upper limit of the idle time: how long the server has been awake.
     pub server_awake: Duration,
 }
 
-/// Change what a person may change beside the conversation. `None` leaves a field as it is.
+/// Changes metadata of the session. `None` leaves a field unchanged.
 #[derive(Debug, Clone, Default, Message)]
 #[rtype(result = "Result<SessionView, RequestError>")]
 pub struct UpdateMetadata {
@@ -106,108 +113,112 @@ pub struct UpdateMetadata {
     pub model: Option<String>,
 }
 
-/// Listen: from now on the listener is told that there is more to pull.
+/// Subscribes to the session. The subscriber receives [`Published`] when there is more to pull.
 #[derive(Message)]
 #[rtype(result = "AttachReply")]
 pub struct Attach {
     pub subscriber: Recipient<Published>,
 }
 
-/// What a new listener needs.
+/// Answer to [`Attach`].
 pub struct AttachReply {
     pub view: SessionView,
-    /// The place from which the listener pulls what is live, and by which it leaves when dropped.
+    /// Source of growing items for the subscriber. Dropping the subscription ends it.
     pub subscription: Subscription,
 }
 
-/// There is more to pull than there was. Idempotent: one of these for many events and deltas is as good as many.
+/// Notice that there is more to pull. Idempotent: one notice may stand for many events and deltas.
 #[derive(Debug, Clone, Copy, Message)]
 #[rtype(result = "()")]
 pub struct Published;
 
-/// The session as it stands: what `hello` and REST show.
+/// Requests the session as `hello` and REST show it.
 #[derive(Debug, Message)]
 #[rtype(result = "SessionView")]
 pub struct GetView;
 
-// What the link says.
+// Messages from the link.
 
-/// The agent introduced itself. Answered with how to welcome it.
+/// Hello of the agent. The answer is the welcome, or the reason for a rejection.
 #[derive(Debug, Message)]
 #[rtype(result = "Result<HelloAccepted, HelloRejected>")]
 pub struct HelloReceived {
     pub hello: AgentHello,
 }
 
-/// Why an agent is not welcomed.
+/// Reason why the session rejects an agent's hello.
 #[derive(Debug, thiserror::Error)]
 pub enum HelloRejected {
-    #[error("the agent speaks version {theirs} of the link, this server {LINK_VERSION}")]
+    #[error("the agent uses link version {theirs}, this server uses version {LINK_VERSION}")]
     Version { theirs: u32 },
-    /// Everything of it is written down already.
-    #[error("its sandbox is being taken away")]
+    /// The sandbox is being stopped. All results of its agent are committed already.
+    #[error("its sandbox is being stopped")]
     SandboxStopping,
 }
 
-/// How the link goes on after `hello`.
+/// Answer to an accepted hello.
 pub struct HelloAccepted {
     pub welcome: ServerWelcome,
-    /// Where it puts what grows.
+    /// Receives the deltas of growing items.
     pub broadcast: Arc<SessionBroadcast>,
-    /// Whether the user acts beside the agent: `hello` does not say so.
+    /// Set if a user action runs beside the agent. The hello does not contain this.
     pub has_user_action: bool,
-    /// Up to here the journal is sent as history, where `welcome.restore` says so.
+    /// Newest event of the history that the link sends if `welcome.restore` is set.
     pub history_to: Seq,
 }
 
-/// Durable reports of the agent: one, or several of which [`goes_with_others`](super::goes_with_others) holds. The answer
-/// comes when they have their places, which those get at once. One of which that does not hold may take a while: nothing else
-/// is reported before its answer.
+/// Durable reports of the agent: one report, or several that are all
+/// [batchable](super::is_batchable).
+///
+/// The answer arrives when the reports have their event numbers. Batchable reports get them at
+/// once. Any other report may take a while, and the link sends no further report before its answer.
 #[derive(Debug, Message)]
 #[rtype(result = "()")]
 pub struct Reported {
     pub boot: String,
-    /// The number of the first; the others follow it.
+    /// Number of the first report. The others follow without gaps.
     pub n: u64,
     pub reports: Vec<AgentReport>,
     pub durable: DurableReply,
 }
 
-/// Answered when all that was [`Reported`] before has its place.
+/// Barrier: answered when all earlier [`Reported`] messages have their event numbers.
 #[derive(Debug, Message)]
 #[rtype(result = "()")]
 pub struct AwaitReports;
 
-/// Told when what it belongs to is on disk, and only then is that acknowledged to the agent; dropped when it will not be.
+/// Receives `Ok` when its report is on disk; only then is the report acknowledged to the agent.
+/// Dropped without a value if the report cannot reach the disk.
 pub type DurableReply = oneshot::Sender<Result<(), OutOfOrder>>;
 
-/// A report whose number does not follow on those that were taken: an agent that keeps the link's rules sends none.
+/// Report number that does not follow the newest one. An agent that keeps the link's rules sends
+/// none.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct OutOfOrder {
     pub n: u64,
-    /// The newest that was taken.
+    /// Number of the newest accepted report.
     pub newest: u64,
 }
 
-/// The agent knows this command and will carry it out.
+/// Confirmation that the agent has taken a command and will execute it.
 #[derive(Debug, Message)]
 #[rtype(result = "()")]
 pub struct CommandAccepted {
     pub command: String,
 }
 
-/// The sandbox is on its way.
+/// Progress of the sandbox's start.
 #[derive(Debug, Message)]
 #[rtype(result = "()")]
 pub struct SandboxPhaseChanged {
     pub phase: SandboxPhase,
-    /// For a person: `12 of 48 MB`.
+    /// Progress text for a person, for example `12 of 48 MB`.
     pub detail: String,
-    /// What keeps it in, where that is known now.
+    /// Isolation of the sandbox, if known by now.
     pub isolation: Option<SandboxIsolation>,
 }
 
-/// The sandbox could not be started, for a reason that trying again will not change.
+/// Permanent failure of the sandbox's start. A retry would fail for the same reason.
 #[derive(Debug, Message)]
 #[rtype(result = "()")]
 pub struct StartFailed {
@@ -215,14 +226,14 @@ pub struct StartFailed {
     pub stderr_tail: Option<String>,
 }
 
-/// The sandbox died, and nobody asked it to.
+/// Unrequested exit of the sandbox.
 #[derive(Debug, Message)]
 #[rtype(result = "()")]
 pub struct SandboxLost {
     pub exit: SandboxExit,
 }
 
-/// An order to the sandbox was not carried out.
+/// Failure of an effect on the sandbox.
 #[derive(Debug, Message)]
 #[rtype(result = "()")]
 pub struct EffectFailed {
@@ -230,28 +241,28 @@ pub struct EffectFailed {
     pub why: String,
 }
 
-/// The session was removed with every trace: whoever still listens to it is to find that out.
+/// Notice that the session was purged. The actor stops, and its subscribers are informed.
 #[derive(Debug, Message)]
 #[rtype(result = "()")]
 pub struct Purged;
 
-/// The gateway says what a model call took, or what is wrong with the provider.
+/// Notice of the gateway: usage of a model call, or an error of the provider.
 #[derive(Debug, Message)]
 #[rtype(result = "()")]
 pub struct NoticeReceived {
     pub notice: GatewayNotice,
-    /// To be dropped when it is on disk.
+    /// Released when the notice is on disk.
     pub permit: Option<OwnedSemaphorePermit>,
 }
 
-/// What a session orders its link to do. The link carries them out in the order in which they were sent.
+/// Effects that a session sends to its link. The link executes them in the order sent.
 pub mod effects {
     use std::sync::Arc;
 
     use actix::prelude::*;
     use greenroom_protocol::link::CommandFrame;
 
-    /// Bring the sandbox up, or find it running, and dial the agent.
+    /// Starts the sandbox, or finds it running, and dials the agent.
     #[derive(Debug, Clone, Message)]
     #[rtype(result = "()")]
     pub struct StartSandbox {
@@ -259,75 +270,79 @@ pub mod effects {
         pub recorded: RecordedSandbox,
     }
 
-    /// How the sandbox was left, as the journal says.
+    /// State of the sandbox according to the journal.
     #[derive(Debug, Clone, Copy, PartialEq, Eq)]
     pub enum RecordedSandbox {
-        /// It is not to run: there never was one, it died, or it was to be taken away.
+        /// Not to run: never started, exited, or to be stopped.
         Down,
-        /// It runs, or it died while nobody watched.
+        /// Running, unless it exited while no server was there.
         Up,
-        /// The same, and it stands frozen, and stays so: the agent is dialled when it is thawed.
+        /// Like `Up`, but paused. The link dials the agent after the unpause.
         Paused,
     }
 
-    /// Give the agent something.
+    /// Delivers something to the agent.
     #[derive(Debug, Clone, Message)]
     #[rtype(result = "()")]
     pub enum DeliverToAgent {
-        /// From here on comes all that the agent may not have which has just introduced itself as this start, oldest first; what
-        /// was ordered before this is among it, or the agent has it. It is not for a start that came after: an agent may have
-        /// introduced itself once more before anything of this was given.
+        /// Starts the delivery after the hello of the agent's start `boot`.
+        ///
+        /// All commands that the agent may not have follow, oldest first. Commands sent before this
+        /// effect are among them, or the agent has them. A later start of the agent gets none of
+        /// them: the agent may have sent another hello before the delivery.
         AgentConnected { boot: String },
-        /// Boxed, because a channel of them has room for dozens from its start.
+        /// Boxed, because a channel of these allocates dozens of slots from its start.
         Command(Box<CommandFrame>),
     }
 
-    /// Cut this session's model streams at the gateway.
+    /// Aborts this session's model streams at the gateway.
     #[derive(Debug, Clone, Copy, Message)]
     #[rtype(result = "()")]
     pub struct AbortModelStreams;
 
+    /// Pauses the sandbox.
     #[derive(Debug, Clone, Copy, Message)]
     #[rtype(result = "()")]
     pub struct PauseSandbox;
 
+    /// Unpauses the sandbox.
     #[derive(Debug, Clone, Copy, Message)]
     #[rtype(result = "()")]
     pub struct UnpauseSandbox;
 
-    /// Take the sandbox away.
+    /// Stops the sandbox.
     #[derive(Debug, Clone, Message)]
     #[rtype(result = "()")]
     pub struct StopSandbox {
         pub then: AfterStop,
-        /// Dropped with the order, once it is carried out.
+        /// Counts as a stop in flight until the link has executed this effect and dropped it.
         pub in_flight: InFlightStops,
     }
 
-    /// Tells whether orders are under way: each of them has a clone of this.
+    /// Counter of stops in flight. Each [`StopSandbox`] holds a clone.
     #[derive(Debug, Clone, Default)]
     pub struct InFlightStops(Arc<()>);
 
     impl InFlightStops {
-        /// Whether there is another than this one.
+        /// Returns true if a clone other than this one exists.
         pub fn any_in_flight(&self) -> bool {
             Arc::strong_count(&self.0) > 1
         }
     }
 
-    /// What comes after a [`Kill`].
+    /// Step after a [`StopSandbox`].
     #[derive(Debug, Clone, Copy, PartialEq, Eq)]
     pub enum AfterStop {
-        /// It is started again: the agent goes on from the journal.
+        /// Start the sandbox again. The agent continues from the journal.
         Restart,
-        /// Its file system stays.
+        /// Keep the sandbox's file system.
         KeepFiles,
-        /// It is removed; the workspace stays.
+        /// Remove the sandbox. The workspace stays.
         Remove,
     }
 }
 
-/// The session's link, seen from the session: whoever takes these orders.
+/// Session's view of its link: the recipients of the effects.
 pub struct LinkPort {
     pub start_sandbox: Recipient<effects::StartSandbox>,
     pub deliver_to_agent: Recipient<effects::DeliverToAgent>,
@@ -335,12 +350,12 @@ pub struct LinkPort {
     pub pause_sandbox: Recipient<effects::PauseSandbox>,
     pub unpause_sandbox: Recipient<effects::UnpauseSandbox>,
     pub stop_sandbox: Recipient<effects::StopSandbox>,
-    /// However the session ends: dropped with it, this takes the link along. (An actor with work under way outlives its
-    /// addresses.)
+    /// Stops the link when the session is dropped, whatever ended the session. Addresses alone do
+    /// not: an actor with pending futures outlives its addresses.
     pub cancel_on_drop: DropGuard,
 }
 
-/// A session's actor is gone: it had nothing left to do, or it died. Told to whoever keeps addresses.
+/// Notice to the Directory that a session's actor has stopped.
 #[derive(Debug, Message)]
 #[rtype(result = "()")]
 pub struct SessionStopped {
@@ -348,40 +363,46 @@ pub struct SessionStopped {
     pub reason: SessionStopReason,
 }
 
-/// Why a session's actor is gone.
+/// Reason why a session's actor stopped.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum SessionStopReason {
-    /// Nobody listens and nothing runs: its journal is all there is to it.
+    /// Unloaded: no subscriber, no work. The journal is the whole session.
     Passivated,
-    /// The journal refused an event.
+    /// The journal rejected an event.
     JournalRejected,
-    /// It panicked.
+    /// The actor panicked.
     Panicked,
 }
 
-/// The task that a session was made for: taken where nobody has said anything to it yet. Whoever makes a session with a name of
-/// their own may have to ask twice, and the first time may have come as far as the session and no further.
+/// Task that the session was created for. Accepted only if the session has received no input yet.
+///
+/// A client that creates a session under an idempotency key may have to repeat its request. The
+/// first attempt may have created the session without starting the task.
 #[derive(Debug, Message)]
 #[rtype(result = "RequestResult")]
 pub struct StartTask {
     pub task: String,
 }
 
-/// Answer when all that the session has decided so far is on disk.
+/// Barrier: answered when everything that the session has decided so far is on disk.
 #[derive(Debug, Message)]
 #[rtype(result = "RequestResult")]
 pub struct Flush;
 
-/// Its sandbox was seen like this: to be made what the session says it is, where it is not. `true`: it is ordered to. A server
-/// that was killed between writing down and ordering left it so, or an engine that did something late.
+/// Observed state of the sandbox. Returns `true` if the session sends an effect to correct it.
+///
+/// The session sends one if the sandbox differs from the session's state. Causes of a difference
+/// are a server that was killed between commit and effect, and an engine that acted late.
 #[derive(Debug, Message)]
 #[rtype(result = "bool")]
 pub struct Reconcile {
     pub observed: SandboxPresence,
 }
 
-/// Let go of a session that is not needed as an actor: refused (`false`) where somebody listens, something runs, or a sandbox is
-/// still being taken away.
+/// Unloads a session that is not needed as an actor.
+///
+/// Returns `false` if a subscriber is attached, something runs, or the sandbox is still being
+/// stopped.
 #[derive(Debug, Message)]
 #[rtype(result = "bool")]
 pub struct Passivate;

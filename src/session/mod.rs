@@ -1,6 +1,14 @@
-//! The Session actor: one live session. It hears wishes and reports, lets the rules of [`turn`] decide, writes down, tells.
+//! Session actor: one live session.
 //!
-//! It knows no JSON of a client, no HTTP, no Docker and no socket. It waits for its store and for nothing else.
+//! The actor receives client requests and agent reports. For each input, in this order:
+//!
+//! 1. [`turn`] decides. The rules are pure.
+//! 2. `commit` appends the new events to the journal.
+//! 3. When the append is on disk, `commit` publishes the events, executes the effects and sends
+//!    the answers.
+//!
+//! The actor contains no client JSON, HTTP, Docker or socket code. It awaits its store and nothing
+//! else.
 
 mod broadcast;
 mod budget;
@@ -11,7 +19,7 @@ mod render;
 mod reports;
 mod request;
 #[cfg(test)]
-mod test_session;
+pub(crate) mod testkit;
 mod transition;
 mod turn;
 mod usage;
@@ -24,7 +32,7 @@ use std::{
 };
 
 use actix::prelude::*;
-use greenroom_protocol::{Event, EventBody, EventSource, ObservationKind as Saw, link::AgentSettings};
+use greenroom_protocol::{Event, EventBody, EventSource, ObservationKind, link::AgentSettings};
 use tracing::{error, warn};
 
 pub use self::{
@@ -52,114 +60,120 @@ use crate::{
     },
 };
 
-/// How many characters of a task become a session's title.
+/// Characters of a task that become the session's title.
 const TITLE_CHARS: usize = 80;
 
-/// How long a title that somebody gives may be, in characters, and any other name, in bytes: each of them is in every list, and
-/// in memory as long as its session is known.
+/// Longest title that a client may give, in characters.
+///
+/// Every session list contains the title, and memory holds it as long as the session is known.
 const MAX_TITLE_CHARS: usize = 200;
+/// Longest other name that a client may give, in bytes. The reasons are those of
+/// [`MAX_TITLE_CHARS`].
 const MAX_NAME_BYTES: usize = 1024;
 
-/// Makes the link of a session, on the thread that the session runs on.
+/// Creates the link of a session, on the thread that the session runs on.
 pub type LinkFactory = dyn Fn(Addr<Session>, SessionId, Arc<SessionBudget>) -> LinkPort + Send + Sync;
 
-/// Whether a session may work with the model of this name.
+/// Checks that a session may use the model of this name.
 pub type ModelCheck = dyn Fn(&str) -> Result<(), GatewayError> + Send + Sync;
 
-/// What every session of this process shares.
+/// Dependencies that all sessions of this process share.
 pub struct SessionDeps {
     pub store: Arc<dyn Store>,
     pub actor_registry: ActorRegistry,
     pub make_link: Box<LinkFactory>,
-    /// What an agent works with, for a session of this record.
+    /// Returns the agent's settings for a session with this record.
     pub settings_for: Box<dyn Fn(&SessionRecord) -> AgentSettings + Send + Sync>,
     pub check_model: Box<ModelCheck>,
-    /// Told when a session's actor is gone.
+    /// Receives a message when a session's actor has stopped.
     pub session_stopped: Recipient<SessionStopped>,
 }
 
-/// One live session.
+/// Actor of one live session.
 pub struct Session {
     id: SessionId,
     deps: Arc<SessionDeps>,
     entry: ActorEntry,
-    /// Guards every append: another owner makes it stale.
+    /// Claim of this actor on the session. The store rejects an append with an outdated epoch.
     epoch: Epoch,
-    /// As decided; the journal has it, this very one, once all that is pending is on disk.
+    /// Session record as decided. The journal has the same record once `pending` is empty.
     record: Arc<SessionRecord>,
     state: SessionState,
-    /// The core may not be as the record has it.
+    /// Set if `state` may differ from the copy in the record.
     state_changed: bool,
-    /// Something else of the record changed since it was written.
+    /// Set if another field of the record has changed since the last append.
     record_changed: bool,
-    /// The newest event that is decided.
+    /// Number of the newest decided event.
     tail: Seq,
-    /// The newest report of the agent that is decided.
+    /// Newest agent report that is decided.
     mark: Option<ReportMark>,
-    /// The newest report of the agent that is on disk.
+    /// Newest agent report that is on disk.
     durable_mark: Option<ReportMark>,
-    /// Decisions on their way to disk, oldest first. Bounded by what the link and the clients may have under way.
+    /// Transitions in flight to disk, oldest first. Bound: `commit::IN_FLIGHT_LIMIT` for client
+    /// requests with content, twice as much for others. When full: requests are rejected, and the
+    /// link stops reading the agent's socket.
     pending: VecDeque<PendingTransition>,
     in_flight: InFlightTotals,
     broadcast: Arc<SessionBroadcast>,
-    /// Actions whose result has not come: item → seq.
+    /// Actions without a result yet: item to event number.
     causes: HashMap<String, Seq>,
-    /// Whether the model may be called; the gateway asks it.
+    /// Permission to call the model. The gateway reads it before each call.
     budget: Arc<SessionBudget>,
-    /// Orders go here. Made when the first sandbox is wanted.
+    /// Receives the effects. Created when the session first needs a sandbox.
     link: Option<LinkPort>,
-    /// Orders to take the sandbox away that the link has not carried out yet.
+    /// Counts effects that stop the sandbox and that the link has not executed yet.
     in_flight_stops: effects::InFlightStops,
     escalation_timer: Option<SpawnHandle>,
-    /// What the provider said last, to explain a turn that failed.
+    /// Last error that the provider reported. Explains a failed turn.
     provider_error: Option<String>,
-    /// When somebody last asked for something, or the agent last did something. It does not jump when the wall clock does.
+    /// Time of the last client request or agent activity. Monotonic: changes of the wall clock do
+    /// not affect it.
     last_active: Instant,
-    /// How it ended, for whoever keeps its address.
+    /// Reason why the actor stopped, for the Directory.
     stop_reason: SessionStopReason,
 }
 
 impl Session {
     /// Starts the actor of a session that this process has claimed, on the current thread.
     ///
-    /// `after` says how the last actor of it ended, where this one takes its place.
+    /// `after` is the reason why the session's previous actor stopped, if this actor replaces it.
     ///
     /// # Errors
-    /// [`Refusal::Unreadable`]: what it remembers cannot be read.
+    /// Returns [`RequestError::Unreadable`] if the session state in the record cannot be read.
     pub fn start_from(
-        parts: Arc<SessionDeps>,
+        deps: Arc<SessionDeps>,
         epoch: Epoch,
         snapshot: SessionSnapshot,
         after: Option<SessionStopReason>,
     ) -> Result<Addr<Session>, RequestError> {
         let SessionSnapshot { record, tail, mark, .. } = snapshot;
-        let core: Option<SessionState> = serde_json::from_str(record.actor_state.as_str()).map_err(|e| {
+        let state: Option<SessionState> = serde_json::from_str(record.actor_state.as_str()).map_err(|e| {
             let id = record.id;
-            // Where nobody is to go on with it, as amid an import, it remembers why.
-            let why: Result<String, _> = serde_json::from_str(record.actor_state.as_str());
-            let why = why.unwrap_or_else(|_| {
+            // Instead of a state, the record of a partial import holds the reason as a string.
+            let reason: Result<String, _> = serde_json::from_str(record.actor_state.as_str());
+            let reason = reason.unwrap_or_else(|_| {
                 format!("another version of Greenroom wrote it ({e}); start that one, or a newer one, on this journal")
             });
-            RequestError::Unreadable(format!("session `{id}` cannot go on: {why}"))
+            RequestError::Unreadable(format!("session `{id}` cannot go on: {reason}"))
         })?;
-        let core = core.unwrap_or_default();
-        let entry = parts.actor_registry.register(ActorKind::Session, Some(record.id.to_string()));
-        let shared = Arc::new(SessionBroadcast::default());
-        shared.publish(tail, &[]);
+        let state = state.unwrap_or_default();
+        let entry = deps.actor_registry.register(ActorKind::Session, Some(record.id.to_string()));
+        let broadcast = Arc::new(SessionBroadcast::default());
+        broadcast.publish(tail, &[]);
         let session = Session {
             id: record.id,
-            deps: parts,
+            deps,
             entry,
             epoch,
             state_changed: false,
             record_changed: false,
-            state: core,
+            state,
             tail,
             durable_mark: mark.clone(),
             mark,
             pending: VecDeque::new(),
             in_flight: InFlightTotals::default(),
-            broadcast: shared,
+            broadcast,
             causes: HashMap::new(),
             budget: Arc::new(SessionBudget::new(record.budget_usd)),
             link: None,
@@ -177,7 +191,7 @@ impl Session {
         }))
     }
 
-    /// Goes on where the journal ends.
+    /// Reads the running turn's events, then continues where the journal ends.
     fn restore(&self, after: Option<SessionStopReason>, ctx: &mut Context<Session>) {
         let (store, id, began) = (self.deps.store.clone(), self.id, self.state.turn_start_seq());
         let mut causes: HashMap<_, _> = self.state.user_action_causes().collect();
@@ -210,9 +224,9 @@ impl Session {
         let new = self.tail == 0;
         if after == Some(SessionStopReason::Panicked) {
             self.commit_observation(
-                Saw::Error {
+                ObservationKind::Error {
                     code: "session_restarted".to_owned(),
-                    detail: "the session met an internal error and was brought back from its journal".to_owned(),
+                    detail: "the session met an internal error and was restarted from its journal".to_owned(),
                 },
                 Vec::new(),
                 ctx,
@@ -222,21 +236,21 @@ impl Session {
             self.apply(SessionInput::SessionCreated, ctx);
             return;
         }
-        if let Some(ladder) = self.state.escalation() {
-            self.set_escalation(ladder, ctx);
+        if let Some(escalation) = self.state.escalation() {
+            self.set_escalation(escalation, ctx);
         }
         if self.state.needs_sandbox() {
-            let raise =
+            let start_sandbox =
                 effects::StartSandbox { image: self.record.image.clone(), recorded: self.state.recorded_sandbox() };
-            self.link(ctx).start_sandbox.do_send(raise);
+            self.link(ctx).start_sandbox.do_send(start_sandbox);
         }
     }
 
-    /// Lets the rules decide about what befell the session; nobody waits for the outcome.
+    /// Decides and commits an input that has no sender to answer.
     fn apply(&mut self, input: SessionInput, ctx: &mut Context<Session>) {
-        if let Err(refusal) = self.decide(input).map(|decision| self.commit(decision, None, Vec::new(), ctx)) {
-            // Only wishes can be refused, and those have somebody who waits.
-            error!(session = %self.id, "an event was refused: {refusal}");
+        if let Err(error) = self.decide(input).map(|transition| self.commit(transition, None, Vec::new(), ctx)) {
+            // Only client requests can be rejected, and those are answered by `handle_request`.
+            error!(session = %self.id, "an input without a sender was rejected: {error}");
         }
     }
 
@@ -249,15 +263,15 @@ impl Session {
         let now_ms = clock::now_ms();
         let record = self.record_after(&input);
         self.state_changed = true;
-        let decision = self.state.decide(input, DecisionContext { tail: self.tail, now_ms, open: &open })?;
+        let transition = self.state.decide(input, DecisionContext { tail: self.tail, now_ms, open: &open })?;
         if let Some(record) = record {
             self.record = Arc::new(record);
             self.record_changed = true;
         }
-        Ok(decision)
+        Ok(transition)
     }
 
-    /// The record as it is once the rules have taken `input`, where that changes more of it than its core.
+    /// Returns the record after `input`, if `input` changes more of the record than its state.
     fn record_after(&self, input: &SessionInput) -> Option<SessionRecord> {
         match input {
             SessionInput::SetModel { settings, title } => {
@@ -280,17 +294,17 @@ impl Session {
         }
     }
 
-    /// Writes down something that the rules need not know of.
-    fn commit_observation(&mut self, seen: Saw, replies: Vec<CommitReply>, ctx: &mut Context<Session>) {
-        let body: EventBody = greenroom_protocol::Observation { kind: seen, content: String::new() }.into();
+    /// Commits an observation that needs no decision.
+    fn commit_observation(&mut self, kind: ObservationKind, replies: Vec<CommitReply>, ctx: &mut Context<Session>) {
+        let body: EventBody = greenroom_protocol::Observation { kind, content: String::new() }.into();
         self.commit_event(NewEvent { source: EventSource::Server, cause: None, item: None, body }, None, replies, ctx);
     }
 
-    fn set_escalation(&mut self, ladder: Escalation, ctx: &mut Context<Session>) {
+    fn set_escalation(&mut self, escalation: Escalation, ctx: &mut Context<Session>) {
         if let Some(armed) = self.escalation_timer.take() {
             ctx.cancel_future(armed);
         }
-        if let Escalation::Arm(ms) = ladder {
+        if let Escalation::Arm(ms) = escalation {
             let due = |session: &mut Session, ctx: &mut Context<Session>| {
                 session.escalation_timer = None;
                 session.apply(SessionInput::EscalationDue, ctx);
@@ -300,11 +314,11 @@ impl Session {
     }
 
     fn link(&mut self, ctx: &mut Context<Session>) -> &LinkPort {
-        let (parts, id, allowance) = (&self.deps, self.id, &self.budget);
-        self.link.get_or_insert_with(|| (parts.make_link)(ctx.address(), id, allowance.clone()))
+        let (deps, id, budget) = (&self.deps, self.id, &self.budget);
+        self.link.get_or_insert_with(|| (deps.make_link)(ctx.address(), id, budget.clone()))
     }
 
-    /// The record is as it is decided; the journal has it a moment later.
+    /// Returns the session as clients see it. The record is as decided, `last_seq` is on disk.
     fn view(&self) -> SessionView {
         let tail = self.broadcast.tail();
         let snapshot = SessionSnapshot { record: SessionRecord::clone(&self.record), revision: 0, tail, mark: None };
@@ -317,21 +331,26 @@ impl Session {
     }
 }
 
-/// What a new session remembers from the start: the wish that made it, where a client gave that a name.
-pub fn initial_state(named: Option<IdempotencyKey>) -> OpaqueState {
-    named.map_or_else(OpaqueState::default, |named| {
-        let mut core = SessionState::default();
-        core.add_to_dedup_cache(named, None);
-        core.to_opaque_state()
+/// Returns the first state of a new session. Contains the idempotency key of the request that
+/// created the session, if the client gave one.
+pub fn initial_state(key: Option<IdempotencyKey>) -> OpaqueState {
+    key.map_or_else(OpaqueState::default, |key| {
+        let mut state = SessionState::default();
+        state.add_to_dedup_cache(key, None);
+        state.to_opaque_state()
     })
 }
 
-/// Where the turn began that a session of this record is in; `None` where it is in none, or another version wrote the record.
+/// Returns the event that began the current turn of the session with this record. Returns `None`
+/// if no turn runs, or if another version of Greenroom wrote the record.
 pub fn turn_start_seq(record: &SessionRecord) -> Option<Seq> {
     serde_json::from_str::<Option<SessionState>>(record.actor_state.as_str()).ok()??.turn_start_seq()
 }
 
-/// Whether a title is short enough.
+/// Checks the length of a title.
+///
+/// # Errors
+/// Returns [`RequestError::BadArgs`] for a title of more than 200 characters.
 pub fn check_title(title: Option<&str>) -> Result<(), RequestError> {
     match title.map_or(0, |title| title.chars().count()) {
         0..=MAX_TITLE_CHARS => Ok(()),
@@ -339,7 +358,10 @@ pub fn check_title(title: Option<&str>) -> Result<(), RequestError> {
     }
 }
 
-/// Whether the name that is given for `what` is short enough.
+/// Checks the length of the name that is given for the argument `what`.
+///
+/// # Errors
+/// Returns [`RequestError::BadArgs`] for a name of more than 1,024 bytes.
 pub fn check_name(what: &str, name: &str) -> Result<(), RequestError> {
     match name.len() {
         0..=MAX_NAME_BYTES => Ok(()),
@@ -361,7 +383,8 @@ impl Handler<Purged> for Session {
 }
 
 impl Drop for Session {
-    /// Whatever it died of: listeners look for the session again, and the Directory learns that the address is stale.
+    /// Closes the broadcast and reports the stop to the Directory, whatever ended the actor.
+    /// Subscribers then look the session up again.
     fn drop(&mut self) {
         self.broadcast.close();
         self.deps.session_stopped.do_send(SessionStopped { id: self.id, reason: self.stop_reason });

@@ -1,4 +1,4 @@
-//! From a decision's drafts to the events that clients see: numbers, times, causes.
+//! Renders the new events of a transition as clients see them: with number, time and cause.
 
 use std::{borrow::Cow, collections::HashMap};
 
@@ -11,19 +11,22 @@ use crate::{
     store::{JournalEvent, Seq},
 };
 
-/// The longest line for a person of an event that is too large, in bytes.
+/// Longest summary line of an event above the size limit, in bytes.
 const LINE_LIMIT: usize = 1024;
 
-/// How many actions are remembered whose result has not come. An agent has a few under way; of one that never ends any, the
-/// results of the oldest name no cause.
+/// Actions without a result that are tracked.
+///
+/// Bound: 1,024 actions per session. When full: the oldest is dropped, and its result names no
+/// cause. An agent has a few such actions at a time.
 const MAX_CAUSES: usize = 1024;
 
-/// The events of one decision. Their texts stand in one buffer: an agent that says much at once costs no allocations for each.
+/// Rendered events of one transition. Their texts share one buffer, so a burst of reports costs no
+/// allocation per event.
 pub(super) struct RenderedEvents {
-    /// When all of it was decided.
+    /// Time of the decision, for all events.
     at: String,
     text: Vec<u8>,
-    /// What each is called, and how many bytes of `text` it is.
+    /// Kind of each event, and its length in `text`, in bytes.
     events: Vec<(Cow<'static, str>, usize)>,
 }
 
@@ -32,9 +35,9 @@ impl RenderedEvents {
         RenderedEvents { at: clock::now(), text: Vec::new(), events: Vec::new() }
     }
 
-    /// Makes the event of `draft`, and says what it ends.
-    pub(super) fn add(&mut self, draft: NewEvent, seq: Seq, causes: &mut HashMap<String, Seq>) -> Option<ItemEnd> {
-        let NewEvent { source, cause, item, mut body } = draft;
+    /// Renders `new_event` under the number `seq`. Returns the item end that the event causes.
+    pub(super) fn add(&mut self, new_event: NewEvent, seq: Seq, causes: &mut HashMap<String, Seq>) -> Option<ItemEnd> {
+        let NewEvent { source, cause, item, mut body } = new_event;
         let at = self.at.clone();
         if let EventBody::Observation(Observation { kind: ObservationKind::AgentStateChanged { since, .. }, .. }) =
             &mut body
@@ -54,7 +57,7 @@ impl RenderedEvents {
         }
         if len > EVENT_LIMIT {
             let name = event.body.name();
-            let detail = format!("an event `{name}` of {len} bytes was left out: the limit is {EVENT_LIMIT}");
+            let detail = format!("event `{name}` of {len} bytes was left out; the limit is {EVENT_LIMIT} bytes");
             event.message.clone_from(&detail);
             event.body = Observation {
                 kind: ObservationKind::Error { code: "too_large".to_owned(), detail },
@@ -76,28 +79,28 @@ impl RenderedEvents {
         })
     }
 
-    /// Returns how many bytes it is.
+    /// Appends an event to the text. Returns its length in bytes.
     fn write(&mut self, event: &Event) -> usize {
         let begin = self.text.len();
-        // Every type of the vocabulary has string keys and no fallible `Serialize`, so this cannot fail.
-        serde_json::to_writer(&mut self.text, event).expect("an event is JSON");
+        // Invariant: all types of the protocol have string keys and an infallible `Serialize`.
+        serde_json::to_writer(&mut self.text, event).expect("events serialize without errors");
         self.text.len() - begin
     }
 
-    /// Writes it in the place of what was written from there on.
+    /// Replaces everything from `begin` with the event. Returns its length in bytes.
     fn rewrite(&mut self, begin: usize, event: &Event) -> usize {
         self.text.truncate(begin);
         self.write(event)
     }
 
     pub(super) fn finish(self) -> Vec<JournalEvent> {
-        // Exactly as large as it is: it is kept in memory for those who follow.
+        // No excess capacity: the text stays in memory among the recent events.
         let mut text = Bytes::from(self.text.into_boxed_slice());
         self.events.into_iter().map(|(kind, len)| JournalEvent { kind, json: text.split_to(len) }).collect()
     }
 }
 
-/// Keeps track of the actions whose result is still to come.
+/// Tracks the actions that have no result yet.
 pub(super) fn track_causes(causes: &mut HashMap<String, Seq>, seq: Seq, item: Option<&str>, body: &EventBody) {
     match (item, body) {
         (Some(item), EventBody::Action(_)) => {
@@ -111,7 +114,7 @@ pub(super) fn track_causes(causes: &mut HashMap<String, Seq>, seq: Seq, item: Op
         (Some(item), EventBody::Observation(_)) => {
             causes.remove(item);
         }
-        // One that is marked as a part of a whole.
+        // A truncated observation.
         (Some(item), EventBody::Opaque(fields)) if fields.contains_key("observation") => {
             causes.remove(item);
         }
@@ -126,18 +129,18 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_result_names_the_action_with_its_item() {
+    fn result_names_the_action_with_its_item() {
         let mut causes = HashMap::new();
-        let draft =
+        let new_event =
             |body: EventBody| NewEvent { source: EventSource::Agent, cause: None, item: Some("i".into()), body };
         let mut rendered = RenderedEvents::new();
-        let ended = rendered.add(draft(Action::Run { command: "ls".into() }.into()), 7, &mut causes);
-        assert_eq!(ended, Some(ItemEnd::ToolInput("i".into())));
-        let seen = ObservationKind::Write { path: "a".into(), bytes: 1 };
-        let ended = rendered.add(draft(Observation { kind: seen, content: String::new() }.into()), 8, &mut causes);
-        assert_eq!(ended, Some(ItemEnd::Item("i".into())));
+        let item_end = rendered.add(new_event(Action::Run { command: "ls".into() }.into()), 7, &mut causes);
+        assert_eq!(item_end, Some(ItemEnd::ToolInput("i".into())));
+        let kind = ObservationKind::Write { path: "a".into(), bytes: 1 };
+        let item_end = rendered.add(new_event(Observation { kind, content: String::new() }.into()), 8, &mut causes);
+        assert_eq!(item_end, Some(ItemEnd::Item("i".into())));
         let events = rendered.finish();
-        let read = |n: usize| serde_json::from_slice::<Event>(&events[n].json).expect("an event");
+        let read = |n: usize| serde_json::from_slice::<Event>(&events[n].json).expect("valid event");
         assert_eq!((read(0).seq, read(0).cause), (7, None));
         assert_eq!((read(1).seq, read(1).cause), (8, Some(7)));
         assert!(causes.is_empty());
@@ -145,47 +148,47 @@ mod tests {
 
     fn written(body: impl Into<EventBody>) -> JournalEvent {
         let mut rendered = RenderedEvents::new();
-        let draft = |body| NewEvent { source: EventSource::Agent, cause: None, item: None, body };
-        rendered.add(draft(body.into()), 1, &mut HashMap::new());
-        rendered.add(draft(Action::Run { command: "ls".into() }.into()), 2, &mut HashMap::new());
+        let new_event = |body| NewEvent { source: EventSource::Agent, cause: None, item: None, body };
+        rendered.add(new_event(body.into()), 1, &mut HashMap::new());
+        rendered.add(new_event(Action::Run { command: "ls".into() }.into()), 2, &mut HashMap::new());
         let [event, next] = <[JournalEvent; 2]>::try_from(rendered.finish()).expect("two events");
-        assert_eq!((&*next.kind, serde_json::from_slice::<Event>(&next.json).expect("an event").seq), ("run", 2));
+        assert_eq!((&*next.kind, serde_json::from_slice::<Event>(&next.json).expect("valid event").seq), ("run", 2));
         assert!(event.json.len() <= EVENT_LIMIT, "{} bytes", event.json.len());
         event
     }
 
     #[test]
-    fn an_event_that_is_too_large_keeps_heads_and_tails_and_says_so() {
+    fn oversize_event_keeps_heads_and_tails_with_a_note() {
         let content = format!("BEGIN{}END", "x".repeat(EVENT_LIMIT));
         let event = written(Action::Write { path: "a".into(), content });
         assert_eq!(&*event.kind, "write");
         let EventBody::Action(Action::Write { path, content }) =
-            serde_json::from_slice::<Event>(&event.json).expect("an event").body
+            serde_json::from_slice::<Event>(&event.json).expect("valid event").body
         else {
-            panic!("it is no `write` any more")
+            panic!("the event is still a `write`")
         };
         assert!(path == "a" && content.starts_with("BEGIN") && content.ends_with("END"));
         assert!(content.contains("bytes left out"), "{}", content.len());
     }
 
-    /// Its line for a person says the same again.
+    /// The summary line repeats the command, so both together exceed the limit.
     #[test]
-    fn a_long_line_does_not_make_an_event_too_large() {
+    fn long_summary_line_is_truncated_first() {
         let event = written(Action::Run { command: "x".repeat(EVENT_LIMIT * 2 / 3) });
-        let read: Event = serde_json::from_slice(&event.json).expect("an event");
+        let read: Event = serde_json::from_slice(&event.json).expect("valid event");
         assert!(read.body.name() == "run" && read.message.starts_with("Running command: xxx"));
     }
 
     #[test]
-    fn what_cannot_be_cut_says_that_it_was_left_out() {
+    fn event_that_cannot_be_truncated_becomes_an_error() {
         let extras: serde_json::Map<_, _> = (0..EVENT_LIMIT / 14).map(|n| (format!("k{n}"), n.into())).collect();
         let smell = serde_json::json!({ "observation": "smell", "extras": extras });
-        let event = written(serde_json::from_value::<EventBody>(smell).expect("a body"));
+        let event = written(serde_json::from_value::<EventBody>(smell).expect("valid event body"));
         assert!(event.json.len() < 1024 && &*event.kind == "error");
     }
 
     #[test]
-    fn a_part_of_a_whole_is_a_result_like_any_other() {
+    fn truncated_observation_is_a_result() {
         let mut causes = HashMap::from([("i".to_owned(), 7)]);
         let whole = TruncationMark { bytes: 9, href: Some("/api/x".into()) };
         let plan = Observation {
@@ -193,16 +196,16 @@ mod tests {
             content: "# Plan".into(),
         };
         let mut rendered = RenderedEvents::new();
-        let draft = NewEvent {
+        let new_event = NewEvent {
             source: EventSource::Agent,
             cause: None,
             item: Some("i".into()),
             body: plan.with_truncation(whole),
         };
-        assert_eq!(rendered.add(draft, 8, &mut causes), Some(ItemEnd::Item("i".into())));
+        assert_eq!(rendered.add(new_event, 8, &mut causes), Some(ItemEnd::Item("i".into())));
         assert!(causes.is_empty());
         let events = rendered.finish();
-        let event: serde_json::Value = serde_json::from_slice(&events[0].json).expect("an event");
+        let event: serde_json::Value = serde_json::from_slice(&events[0].json).expect("valid event");
         assert_eq!((&*events[0].kind, &event["cause"]), ("plan", &7.into()));
         assert_eq!(
             (&event["message"], &event["extras"]["truncated"]["href"]),

@@ -1,4 +1,4 @@
-//! What the agent tells: it introduces itself, and its reports come into the journal once each, in its own order.
+//! Handlers of the agent's hello and reports. Reports enter the journal once each, in their order.
 
 use std::{io, sync::Arc, time::Instant};
 
@@ -14,7 +14,7 @@ use tracing::warn;
 use super::{Session, commit::CommitReply, messages::*, transition::Transition, turn::SessionInput};
 use crate::store::{AppendError, ReportMark, SessionId, Store, StoreError};
 
-/// How much of a kind's name is repeated, in bytes.
+/// Longest part of an event kind's name that an error repeats, in bytes.
 const KIND_LIMIT: usize = 128;
 
 impl Handler<HelloReceived> for Session {
@@ -28,9 +28,9 @@ impl Handler<HelloReceived> for Session {
         if !self.state.needs_sandbox() || self.is_stopping_sandbox() {
             return Err(HelloRejected::SandboxStopping);
         }
-        let known = self.mark.as_ref().is_some_and(|mark| mark.boot == hello.boot);
+        let is_known_boot = self.mark.as_ref().is_some_and(|mark| mark.boot == hello.boot);
         let acked = self.durable_mark.as_ref().filter(|mark| mark.boot == hello.boot).map_or(0, |mark| mark.n);
-        if !known {
+        if !is_known_boot {
             self.mark = Some(ReportMark { boot: hello.boot.clone(), n: 0 });
             self.drop_unfinished_content(ctx);
         }
@@ -39,8 +39,8 @@ impl Handler<HelloReceived> for Session {
         self.apply(SessionInput::HelloReceived { boot: hello.boot }, ctx);
         let settings = (self.deps.settings_for)(&self.record);
         let welcome = ServerWelcome { session: self.id.to_string(), acked, restore, settings };
-        let has_an_act = self.state.has_user_action();
-        Ok(HelloAccepted { welcome, broadcast: self.broadcast.clone(), has_user_action: has_an_act, history_to })
+        let has_user_action = self.state.has_user_action();
+        Ok(HelloAccepted { welcome, broadcast: self.broadcast.clone(), has_user_action, history_to })
     }
 }
 
@@ -50,11 +50,11 @@ impl Handler<Reported> for Session {
     fn handle(&mut self, reported: Reported, ctx: &mut Context<Session>) -> Self::Result {
         self.entry.record_handled();
         let Reported { boot, n, mut reports, durable } = reported;
-        let known = self.mark.as_ref().filter(|mark| mark.boot == boot).map(|mark| mark.n);
+        let newest = self.mark.as_ref().filter(|mark| mark.boot == boot).map(|mark| mark.n);
         let last = n.saturating_add(reports.len() as u64 - 1);
-        match known {
+        match newest {
             Some(newest) if n <= newest.saturating_add(1) && last > newest => {
-                // What came before is taken already.
+                // Reports up to `newest` are committed or in flight already.
                 reports.drain(..(newest + 1 - n) as usize);
                 let mark = ReportMark { boot, n: last };
                 if !self.state.has_welcomed(&mark.boot) {
@@ -66,13 +66,14 @@ impl Handler<Reported> for Session {
                     Err(reports) => self.commit_events(mark, reports, durable, ctx),
                 }
             }
-            // All of it came before: it is acknowledged with whatever is on its way to disk.
+            // All of these reports are committed or in flight. The answer follows the pending
+            // transitions.
             Some(newest) if last <= newest => {
                 let nothing = Transition::after(self.tail);
                 self.commit(nothing, None, vec![CommitReply::Report(durable)], ctx);
             }
             newest => {
-                let _ended_already = durable.send(Err(OutOfOrder { n, newest: newest.unwrap_or(0) }));
+                let _link_stopped = durable.send(Err(OutOfOrder { n, newest: newest.unwrap_or(0) }));
             }
         }
         ActorResponse::reply(())
@@ -86,24 +87,25 @@ impl Handler<AwaitReports> for Session {
 }
 
 impl Session {
-    /// What an agent that is gone has not told to its end, nobody will. Before the next one begins to tell.
+    /// Drops content that an earlier start of the agent has sent in part. Blocks the actor until
+    /// then, so the next start cannot send before.
     fn drop_unfinished_content(&self, ctx: &mut Context<Session>) {
         let (store, id) = (self.deps.store.clone(), self.id);
-        let gone = async move { store.drop_unfinished(id).await };
-        ctx.wait(gone.into_actor(self).map(|gone, session, _| {
-            if let Err(e) = gone {
-                warn!(session = %session.id, "pieces of an agent that is gone stay on the disk: {e}");
+        let dropped = async move { store.drop_unfinished(id).await };
+        ctx.wait(dropped.into_actor(self).map(|dropped, session, _| {
+            if let Err(e) = dropped {
+                warn!(session = %session.id, "partial content of an earlier agent start stays on disk: {e}");
             }
         }));
     }
 
-    /// The agent is being taken away, and what it had come to is in the journal: what it still says counts as taken, so that
-    /// its link goes on, and leads to nothing.
+    /// Accepts a report without any effect, so that the link continues. The agent is being stopped,
+    /// and its results are in the journal.
     fn discard_report(&mut self, mark: ReportMark, durable: DurableReply, ctx: &mut Context<Session>) {
         self.commit(Transition::after(self.tail), Some(mark), vec![CommitReply::Report(durable)], ctx);
     }
 
-    /// Takes in what is written down and no more, as one.
+    /// Commits batchable reports as one transition.
     fn commit_events(
         &mut self,
         mark: ReportMark,
@@ -112,17 +114,18 @@ impl Session {
         ctx: &mut Context<Session>,
     ) {
         self.last_active = Instant::now();
-        let mut decision = Transition::after(self.tail);
+        let mut transition = Transition::after(self.tail);
         for report in reports {
             if let AgentReport::Event { item, body } = report {
                 let (source, body) = attribute_source(body);
-                decision.push_event(source, None, item, body);
+                transition.push_event(source, None, item, body);
             }
         }
-        self.commit(decision, Some(mark), vec![CommitReply::Report(durable)], ctx);
+        self.commit(transition, Some(mark), vec![CommitReply::Report(durable)], ctx);
     }
 
-    /// Takes a report in, after its large content, if it has one, is safe on disk. The link sends no other meanwhile.
+    /// Processes one report. Large content goes to disk first. The link sends no other report
+    /// meanwhile.
     fn process_report(
         &mut self,
         mark: ReportMark,
@@ -138,31 +141,32 @@ impl Session {
             report => (EventSource::Agent, report),
         };
         let content = take_large_content(&mut report);
-        let taken = ReceivedReport { mark, source, report, full_content: None };
-        let is_piece = matches!(taken.report, AgentReport::Piece { .. });
-        if content.is_none() && report_truncation(&taken.report).is_none() && !is_piece {
-            self.apply_report(taken, durable, ctx);
+        let received = ReceivedReport { mark, source, report, full_content: None };
+        let is_piece = matches!(received.report, AgentReport::Piece { .. });
+        if content.is_none() && report_truncation(&received.report).is_none() && !is_piece {
+            self.apply_report(received, durable, ctx);
             return ActorResponse::reply(());
         }
         let (store, id) = (self.deps.store.clone(), self.id);
-        let kept = store_large_content(store, id, taken, content);
-        ActorResponse::r#async(kept.into_actor(self).map(move |kept, session, ctx| match kept {
-            Ok(taken) => match session.mark.as_ref().filter(|newest| newest.boot == taken.mark.boot) {
-                Some(newest) if newest.n + 1 == taken.mark.n => session.apply_report(taken, durable, ctx),
-                // The link was cut meanwhile, and the agent said it once more: that has its place already.
+        let stored = store_large_content(store, id, received, content);
+        ActorResponse::r#async(stored.into_actor(self).map(move |stored, session, ctx| match stored {
+            Ok(received) => match session.mark.as_ref().filter(|newest| newest.boot == received.mark.boot) {
+                Some(newest) if newest.n + 1 == received.mark.n => session.apply_report(received, durable, ctx),
+                // The link was cut meanwhile, and the agent repeated the report. That repetition is
+                // committed or in flight.
                 Some(_) => {
                     session.commit(Transition::after(session.tail), None, vec![CommitReply::Report(durable)], ctx)
                 }
-                // The agent was started again meanwhile, and counts from the beginning.
+                // The agent was restarted meanwhile, and its numbers begin again.
                 None => {}
             },
             Err(e) => session.stop_on_journal_error(&AppendError::NotWritten(Arc::new(io::Error::other(e))), ctx),
         }))
     }
 
-    fn apply_report(&mut self, taken: ReceivedReport, durable: DurableReply, ctx: &mut Context<Session>) {
-        let ReceivedReport { mark, source, report, full_content: whole } = taken;
-        // It may have been taken away while its content went to disk.
+    fn apply_report(&mut self, received: ReceivedReport, durable: DurableReply, ctx: &mut Context<Session>) {
+        let ReceivedReport { mark, source, report, full_content } = received;
+        // The agent may have been stopped while its content went to disk.
         if !self.state.has_welcomed(&mark.boot) {
             return self.discard_report(mark, durable, ctx);
         }
@@ -170,71 +174,72 @@ impl Session {
         let reply = vec![CommitReply::Report(durable)];
         let input = match report {
             AgentReport::Event { item, body } => {
-                let asked = approval_request_of(&body).map(|request| SessionInput::ApprovalRequested { request });
-                let mut decision = Transition::after(self.tail);
-                let body = match (body, whole) {
-                    (EventBody::Observation(part), Some(whole)) => part.with_truncation(whole),
+                let approval = approval_request_of(&body).map(|request| SessionInput::ApprovalRequested { request });
+                let mut transition = Transition::after(self.tail);
+                let body = match (body, full_content) {
+                    (EventBody::Observation(part), Some(full_content)) => part.with_truncation(full_content),
                     (body, _) => body,
                 };
-                decision.push_event(source, None, item, body);
-                if let Some(Ok(asked)) = asked.map(|asked| self.decide(asked)) {
-                    decision.new_events.extend(asked.new_events);
+                transition.push_event(source, None, item, body);
+                if let Some(Ok(approval)) = approval.map(|approval| self.decide(approval)) {
+                    transition.new_events.extend(approval.new_events);
                 }
-                return self.commit(decision, Some(mark), reply, ctx);
+                return self.commit(transition, Some(mark), reply, ctx);
             }
             AgentReport::Piece { .. } => return self.commit(Transition::after(self.tail), Some(mark), reply, ctx),
             AgentReport::TurnEnded { turn, outcome } => {
                 SessionInput::TurnEnded { turn, outcome: self.with_provider_error(outcome).fit() }
             }
-            AgentReport::UserActionEnded { user_action: act, outcome } => {
-                SessionInput::UserActionEnded { user_action: act, outcome: outcome.fit() }
+            AgentReport::UserActionEnded { user_action, outcome } => {
+                SessionInput::UserActionEnded { user_action, outcome: outcome.fit() }
             }
             AgentReport::Steered { command } => SessionInput::Steered { command },
             AgentReport::SteerMissed { command } => SessionInput::SteerMissed { command },
         };
         match self.decide(input) {
-            Ok(decision) => self.commit(decision, Some(mark), reply, ctx),
-            Err(refusal) => {
-                // It counts as taken: the agent would say it for ever.
-                warn!(session = %self.id, "a report means nothing here: {refusal}");
+            Ok(transition) => self.commit(transition, Some(mark), reply, ctx),
+            Err(error) => {
+                // The report is acknowledged: otherwise the agent would repeat it without end.
+                warn!(session = %self.id, "a report does not apply in this state: {error}");
                 self.commit(Transition::after(self.tail), Some(mark), reply, ctx);
             }
         }
     }
 
-    /// Puts what the provider said into the agent's account of a failed turn: the agent saw only a status.
+    /// Replaces the agent's description of a failed turn with the provider's error. The agent
+    /// received only a status.
     fn with_provider_error(&mut self, outcome: WorkOutcome) -> WorkOutcome {
         match (outcome, self.provider_error.take()) {
-            (WorkOutcome::Failed { code, .. }, Some(why)) if code == "model_error" => {
-                WorkOutcome::Failed { code, detail: why }
+            (WorkOutcome::Failed { code, .. }, Some(error)) if code == "model_error" => {
+                WorkOutcome::Failed { code, detail: error }
             }
             (outcome, _) => outcome,
         }
     }
 }
 
-/// A report that has its place.
+/// Report whose number is reserved.
 struct ReceivedReport {
     mark: ReportMark,
-    /// Whose word it is.
+    /// Source that the report's event names.
     source: EventSource,
     report: AgentReport,
-    /// Where the whole is of which it has only a part.
+    /// Reference to the full content, if the report has only a part.
     full_content: Option<TruncationMark>,
 }
 
-/// Keeps what is too large for an event, be it in the report or told before in pieces.
+/// Stores content that is too large for an event, sent in the report or before it in pieces.
 async fn store_large_content(
     store: Arc<dyn Store>,
     id: SessionId,
-    mut taken: ReceivedReport,
+    mut received: ReceivedReport,
     content: Option<String>,
 ) -> Result<ReceivedReport, StoreError> {
-    if let AgentReport::Piece { item, offset, text } = &mut taken.report {
-        let name = content_name(&taken.mark.boot, item);
+    if let AgentReport::Piece { item, offset, text } = &mut received.report {
+        let name = content_name(&received.mark.boot, item);
         store_piece(&*store, id, &name, *offset, std::mem::take(text)).await?;
     }
-    let whole = match (earlier_content_name(&taken.mark.boot, &taken.report), content) {
+    let full_content = match (earlier_content_name(&received.mark.boot, &received.report), content) {
         (Some(name), _) if store.finish_content(id, &name).await? => {
             let bytes = store.content(id, &name, 0, 0).await?.map_or(0, |part| part.total);
             Some((name, bytes))
@@ -245,60 +250,64 @@ async fn store_large_content(
         }
         (_, None) => None,
     };
-    taken.full_content = whole.map(|(name, bytes)| {
-        // The agent may have cut it before: then the size is its own word, and this is where the rest is.
-        let bytes = report_truncation(&taken.report).map_or(bytes, |cut| cut.bytes.max(bytes));
+    received.full_content = full_content.map(|(name, bytes)| {
+        // The agent may have truncated the content before. Its size then is the agent's own figure,
+        // and the reference names what was stored.
+        let bytes = report_truncation(&received.report).map_or(bytes, |cut| cut.bytes.max(bytes));
         TruncationMark { bytes, href: Some(format!("/api/sessions/{id}/contents/{name}")) }
     });
-    Ok(taken)
+    Ok(received)
 }
 
-/// What an agent says as it is written down, and whose word it is then.
+/// Returns the event to commit for an agent's event, and its source.
+///
+/// The server is the source of the error that replaces an event that agents may not report.
 fn attribute_source(body: EventBody) -> (EventSource, EventBody) {
     match body.accept_from_agent() {
         Ok(body) => (EventSource::Agent, body),
         Err(kind) => {
             let kind = excerpt(&kind, KIND_LIMIT).map_or(kind, |cut| cut.text);
-            let detail = format!("the agent reported `{kind}`, which is not for an agent to say");
-            let seen = ObservationKind::Error { code: "not_the_agents".to_owned(), detail };
-            (EventSource::Server, Observation { kind: seen, content: String::new() }.into())
+            let detail = format!("the agent reported `{kind}`, which only the server or a person may report");
+            let error = ObservationKind::Error { code: "not_the_agents".to_owned(), detail };
+            (EventSource::Server, Observation { kind: error, content: String::new() }.into())
         }
     }
 }
 
-/// Whether a report may go into the journal together with others: it is an event and no more. Nothing is decided because of
-/// it, and nothing has to be on disk before it.
+/// Returns true if a report may share a commit with others.
+///
+/// Such a report is an event that causes no decision and has no content to store first.
 pub fn is_batchable(report: &AgentReport) -> bool {
     match report {
-        AgentReport::Event { body: EventBody::Observation(Observation { kind: seen, content }), .. } => {
+        AgentReport::Event { body: EventBody::Observation(Observation { kind, content }), .. } => {
             content.len() <= CONTENT_LIMIT
-                && !matches!(seen, ObservationKind::Confirm { .. })
-                && observation_truncation(seen).is_none()
+                && !matches!(kind, ObservationKind::Confirm { .. })
+                && observation_truncation(kind).is_none()
         }
         AgentReport::Event { body: EventBody::Action(_) | EventBody::Opaque(_), .. } => true,
         _ => false,
     }
 }
 
-/// What it says of how much it left out.
+/// Returns the report's own note of how much it left out.
 fn report_truncation(report: &AgentReport) -> Option<&TruncationMark> {
-    let AgentReport::Event { body: EventBody::Observation(Observation { kind: seen, .. }), .. } = report else {
+    let AgentReport::Event { body: EventBody::Observation(Observation { kind, .. }), .. } = report else {
         return None;
     };
-    observation_truncation(seen)
+    observation_truncation(kind)
 }
 
-fn observation_truncation(seen: &ObservationKind) -> Option<&TruncationMark> {
+fn observation_truncation(kind: &ObservationKind) -> Option<&TruncationMark> {
     let (ObservationKind::Run { truncated, .. }
     | ObservationKind::Read { truncated, .. }
-    | ObservationKind::Browse { truncated, .. }) = seen
+    | ObservationKind::Browse { truncated, .. }) = kind
     else {
         return None;
     };
     truncated.as_ref()
 }
 
-/// Takes the whole content out of an observation that is too large for an event, and leaves its head and tail.
+/// Takes content that is too large for an event out of an observation. Head and tail stay.
 fn take_large_content(report: &mut AgentReport) -> Option<String> {
     let AgentReport::Event { body: EventBody::Observation(Observation { content, .. }), .. } = report else {
         return None;
@@ -307,8 +316,10 @@ fn take_large_content(report: &mut AgentReport) -> Option<String> {
     Some(std::mem::replace(content, cut.text))
 }
 
-/// Under which name the pieces of a text are kept. It follows from what the agent says alone, so that a server that was
-/// killed in between goes on with the same.
+/// Returns the name under which the pieces of a text are stored.
+///
+/// The name depends on the agent's data alone. After a kill, the next server continues under the
+/// same name.
 fn content_name(boot: &str, item: &str) -> String {
     let digest = Sha256::new().chain_update(boot).chain_update([0]).chain_update(item).finalize();
     let mut name = [0; 16];
@@ -316,7 +327,7 @@ fn content_name(boot: &str, item: &str) -> String {
     ulid::Ulid::from_bytes(name).to_string()
 }
 
-/// The name of the pieces that may have come before this report.
+/// Returns the name of the pieces that may have preceded this report.
 fn earlier_content_name(boot: &str, report: &AgentReport) -> Option<String> {
     let AgentReport::Event { item: Some(item), .. } = report else { return None };
     report_truncation(report).map(|_| content_name(boot, item))
@@ -330,13 +341,13 @@ async fn store_piece(
     text: String,
 ) -> Result<(), StoreError> {
     if offset.saturating_add(text.len() as u64) > FULL_TEXT_LIMIT {
-        warn!(session = %id, offset, "a piece beyond what is kept of one text is left out");
+        warn!(session = %id, offset, "a piece beyond the limit of one text was dropped");
         return Ok(());
     }
     store.extend_content(id, name, offset, text.into()).await
 }
 
-/// Under which name an event of the agent asks a person.
+/// Returns the id of an approval request, if the event is one.
 fn approval_request_of(body: &EventBody) -> Option<String> {
     match body {
         EventBody::Observation(Observation { kind: ObservationKind::Confirm { request, .. }, .. }) => {

@@ -1,7 +1,8 @@
-//! Asking a session's actor so that, where no answer comes, whoever asked knows whether it had begun.
+//! Requests to a session actor. If no answer comes, the error states whether processing had begun.
 //!
-//! An actor that ends drops its mailbox, and one that panics drops what it was at: the address says the same of both. But what was
-//! never taken up can be asked of the next actor, and what was may be done already.
+//! An actor that stops drops its mailbox. An actor that panics drops the message that it was
+//! processing. The address reports both in the same way. A request that was never processed may be
+//! sent to the next actor. A request that was processed may have taken effect.
 
 use actix::prelude::*;
 use tokio::sync::oneshot;
@@ -11,34 +12,41 @@ use super::{
     messages::{End, Interrupt, Pause, Relay, Resume, Stop, UpdateMetadata},
 };
 
-/// Why there is no answer.
+/// Reason why a request has no answer.
 #[derive(Debug)]
 pub enum CallError<M> {
-    /// The actor ended before it took the message up; here it is again.
+    /// The actor stopped before it processed the message. Contains the message.
     NotProcessed(M),
-    /// It fell over it. Whether anything was done, the journal tells.
+    /// The actor failed while it processed the message. The journal shows if the request took
+    /// effect.
     MaybeProcessed,
 }
 
-/// Asks the session that `open` finds. One that was at rest may be let go between the two, or falls of what others asked: then
-/// the next one is asked, once.
+/// Sends a request to the session that `open` returns, and repeats it once if it was not processed.
+///
+/// Between the two steps an idle session may be passivated, or a session may fail because of other
+/// requests.
+///
+/// # Errors
+/// Returns the error of `open`, or a [`RequestError`] if no answer came.
 pub async fn request_with_retry<M: SessionRequest, E: From<RequestError>>(
     open: impl AsyncFn() -> Result<Addr<Session>, E>,
     message: M,
 ) -> Result<M::Result, E> {
-    let answer = match send_request(&open().await?, message).await {
+    let reply = match send_request(&open().await?, message).await {
         Err(CallError::NotProcessed(message)) => send_request(&open().await?, message).await,
-        answer => answer,
+        reply => reply,
     };
-    answer.map_err(|unanswered| RequestError::from(unanswered).into())
+    reply.map_err(|call_error| RequestError::from(call_error).into())
 }
 
-/// What somebody wants of a session.
+/// Client request that a session actor processes.
 pub trait SessionRequest: Message<Result: Send> + Send + 'static {
+    /// Processes the request in the session's actor.
     fn process(self, session: &mut Session, ctx: &mut Context<Session>) -> ResponseFuture<Self::Result>;
 }
 
-macro_rules! wanted {
+macro_rules! impl_session_request {
     ($($message:ty),+) => {
         $(impl SessionRequest for $message {
             fn process(self, session: &mut Session, ctx: &mut Context<Session>) -> ResponseFuture<Self::Result> {
@@ -47,25 +55,28 @@ macro_rules! wanted {
         })+
     };
 }
-wanted!(Relay, Interrupt, Pause, Resume, Stop, End, UpdateMetadata);
+impl_session_request!(Relay, Interrupt, Pause, Resume, Stop, End, UpdateMetadata);
 
-/// A message on its way, which goes back to its sender where nobody takes it up.
+/// Message in a mailbox. An unprocessed message returns to its sender when the envelope is dropped.
 struct Envelope<M> {
     message: Option<M>,
     return_to: Option<oneshot::Sender<M>>,
 }
 
-/// Asks a session, now; the answer may be waited for later.
+/// Sends a request to a session at once. The returned future yields the answer.
+///
+/// # Errors
+/// Returns a [`CallError`] if the actor stopped before it answered.
 pub fn send_request<M: SessionRequest>(
     session: &Addr<Session>,
     message: M,
 ) -> impl Future<Output = Result<M::Result, CallError<M>>> + Send + use<M> {
-    let (back, came_back) = oneshot::channel();
-    let answer = session.send(Envelope { message: Some(message), return_to: Some(back) });
+    let (return_to, returned) = oneshot::channel();
+    let reply = session.send(Envelope { message: Some(message), return_to: Some(return_to) });
     async move {
-        match answer.await {
-            Ok(answer) => Ok(answer),
-            Err(_) => Err(came_back.await.map_or(CallError::MaybeProcessed, CallError::NotProcessed)),
+        match reply.await {
+            Ok(reply) => Ok(reply),
+            Err(_) => Err(returned.await.map_or(CallError::MaybeProcessed, CallError::NotProcessed)),
         }
     }
 }
@@ -76,9 +87,9 @@ impl<M: Message> Message for Envelope<M> {
 
 impl<M> Drop for Envelope<M> {
     fn drop(&mut self) {
-        if let (Some(message), Some(back)) = (self.message.take(), self.return_to.take()) {
-            // Whoever does not wait any more does not want it back.
-            let _ = back.send(message);
+        if let (Some(message), Some(return_to)) = (self.message.take(), self.return_to.take()) {
+            // The sender may be gone, and with it the receiver.
+            let _ = return_to.send(message);
         }
     }
 }
@@ -86,18 +97,16 @@ impl<M> Drop for Envelope<M> {
 impl<M: SessionRequest> Handler<Envelope<M>> for Session {
     type Result = ResponseFuture<M::Result>;
 
-    fn handle(&mut self, mut asked: Envelope<M>, ctx: &mut Context<Session>) -> Self::Result {
-        let message = asked.message.take().expect("it is taken up once");
+    fn handle(&mut self, mut envelope: Envelope<M>, ctx: &mut Context<Session>) -> Self::Result {
+        let message = envelope.message.take().expect("an envelope is processed once");
         message.process(self, ctx)
     }
 }
 
 impl<M> From<CallError<M>> for RequestError {
-    fn from(unanswered: CallError<M>) -> RequestError {
-        match unanswered {
-            CallError::NotProcessed(_) => {
-                RequestError::Unavailable("the session is being brought back; try again".to_owned())
-            }
+    fn from(call_error: CallError<M>) -> RequestError {
+        match call_error {
+            CallError::NotProcessed(_) => RequestError::Unavailable("the session is restarting; try again".to_owned()),
             CallError::MaybeProcessed => RequestError::Unanswered,
         }
     }

@@ -1,11 +1,11 @@
-//! What the rules decide: what to write down, and what to order once it is written.
+//! Result of a decision: the events to commit, and the effects that follow the commit.
 
 use greenroom_protocol::{DeltaKind, EventBody, EventSource, link::CommandFrame};
 
 use super::messages::effects::AfterStop;
 use crate::store::Seq;
 
-/// An event that has no time yet.
+/// Event without number and time.
 #[derive(Debug, Clone, PartialEq)]
 pub struct NewEvent {
     pub source: EventSource,
@@ -14,11 +14,11 @@ pub struct NewEvent {
     pub body: EventBody,
 }
 
-/// What the link is to do once the events of the same decision are on disk.
+/// Action of the link after the events of the same transition are on disk.
 #[derive(Debug, Clone, PartialEq)]
 pub enum Effect {
     StartSandbox,
-    /// The agent has introduced itself as this start: give it what follows, and nothing that was ordered before.
+    /// The agent's start with this boot id sent its hello. Only commands that follow are delivered.
     AgentConnected(String),
     DeliverToAgent(CommandFrame),
     AbortModelStreams,
@@ -27,43 +27,43 @@ pub enum Effect {
     StopSandbox(AfterStop),
 }
 
-/// The timer of the interrupt's ladder.
+/// Change of the timer that escalates an interrupt.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Escalation {
-    /// Fire once after so many milliseconds; replaces one that is armed.
+    /// Fires once after this time, in milliseconds. Replaces an armed timer.
     Arm(u64),
     Disarm,
 }
 
-/// An item that has not ended: what the rules need to keep a cut text.
+/// Item that has not ended. The rules use it to keep the text of an interrupted item.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct OpenItem {
     pub item: String,
     pub kind: DeltaKind,
-    /// Where `text` begins in the item, bytes: what was before is not known any more.
+    /// Offset of `text` in the item, in bytes. The text before is not known any more.
     pub start: u64,
     pub text: String,
 }
 
-/// The moment at which a decision is made: all that the rules may know of the world.
+/// Input of a decision beside the session state: everything else that the rules may read.
 #[derive(Debug, Clone, Copy)]
 pub struct DecisionContext<'a> {
-    /// The number of the newest event that is decided.
+    /// Number of the newest decided event.
     pub tail: Seq,
-    /// Milliseconds since 1970 by the wall clock: what is waited for may outlast a server.
+    /// Milliseconds since 1970, by the wall clock. Timed waits may outlast a server.
     pub now_ms: i64,
     /// Items that have begun and not ended.
     pub open: &'a [OpenItem],
 }
 
-/// What was decided, in the order in which it is carried out: write down, then tell.
+/// Result of a decision. Committed first, then published and executed.
 #[derive(Debug, Clone, PartialEq, Default)]
 pub struct Transition {
     tail: Seq,
     pub new_events: Vec<NewEvent>,
     pub effects: Vec<Effect>,
     pub escalation: Option<Escalation>,
-    /// A turn is over, however it ended: no call whose input is still growing will be made.
+    /// Set if a turn ended, for any reason. Calls whose input still grows will not be made.
     pub turn_is_over: bool,
 }
 
@@ -72,7 +72,7 @@ impl Transition {
         Transition { tail, ..Transition::default() }
     }
 
-    /// Writes an event down; returns the number that it will have.
+    /// Adds an event. Returns the number that the event will have.
     pub(super) fn push_event(
         &mut self,
         source: EventSource,
@@ -84,7 +84,7 @@ impl Transition {
         self.tail + self.new_events.len() as Seq
     }
 
-    pub(super) fn push_effect(&mut self, order: Effect) {
-        self.effects.push(order);
+    pub(super) fn push_effect(&mut self, effect: Effect) {
+        self.effects.push(effect);
     }
 }

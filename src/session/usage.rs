@@ -1,11 +1,13 @@
-//! Adds what a call of a model took to what its session has taken. Pure.
+//! Adds the usage of a model call to the totals of its session. Pure.
 
 use greenroom_protocol::observation::ModelUsage;
 
 use crate::{gateway::MeteredUsage, store::UsageTotals};
 
-/// Counts a call, and says how it is told. A total never becomes less, whatever a provider says that a call took; and what is
-/// known to be spent is not forgotten over a call whose price is not.
+/// Adds a call to the totals and returns the usage that is reported.
+///
+/// Totals never decrease, whatever counts a provider reports. A call of unknown price keeps the
+/// known cost.
 pub(super) fn add_call(totals: &mut UsageTotals, call: MeteredUsage) -> ModelUsage {
     let input = call.input_tokens.saturating_add(call.cache_read_tokens).saturating_add(call.cache_write_tokens);
     let known = totals.known_cost() + call.cost_usd.unwrap_or_default();
@@ -35,32 +37,34 @@ pub(super) fn add_call(totals: &mut UsageTotals, call: MeteredUsage) -> ModelUsa
 mod tests {
     use super::*;
 
-    fn check(totals: &mut UsageTotals, cost: Option<f64>, told: Option<f64>, known: f64) {
+    fn check(totals: &mut UsageTotals, cost: Option<f64>, total: Option<f64>, known: f64) {
         let usage = add_call(totals, MeteredUsage { cost_usd: cost, ..MeteredUsage::default() });
-        assert_eq!((usage.cost_usd, usage.total_cost_usd, totals.cost_usd), (cost, told, told));
+        assert_eq!((usage.cost_usd, usage.total_cost_usd, totals.cost_usd), (cost, total, total));
         assert_eq!(totals.known_cost(), known);
     }
 
     #[test]
-    fn what_is_known_to_be_spent_is_not_forgotten() {
+    fn known_cost_is_kept_after_call_of_unknown_price() {
         let mut totals = UsageTotals { cost_usd: Some(0.0), ..UsageTotals::default() };
         check(&mut totals, Some(0.5), Some(0.5), 0.5);
-        assert_eq!(totals.known_cost_usd, None, "it is said once");
+        assert_eq!(totals.known_cost_usd, None, "a fully known cost is stored once");
         check(&mut totals, None, None, 0.5);
         check(&mut totals, Some(0.25), None, 0.75);
         check(&mut totals, None, None, 0.75);
     }
 
     #[test]
-    fn a_record_of_an_earlier_version_counts_from_now_on() {
-        let mut totals = serde_json::from_str(r#"{"input_tokens":1,"output_tokens":2,"cost_usd":null}"#).expect("read");
+    fn record_of_earlier_version_counts_from_now_on() {
+        let mut totals = serde_json::from_str(r#"{"input_tokens":1,"output_tokens":2,"cost_usd":null}"#)
+            .expect("totals are readable");
         check(&mut totals, Some(0.25), None, 0.25);
-        totals = serde_json::from_str(r#"{"input_tokens":1,"output_tokens":2,"cost_usd":0.5}"#).expect("read");
+        totals = serde_json::from_str(r#"{"input_tokens":1,"output_tokens":2,"cost_usd":0.5}"#)
+            .expect("totals are readable");
         check(&mut totals, Some(0.25), Some(0.75), 0.75);
     }
 
     #[test]
-    fn absurd_counts_make_no_total_smaller() {
+    fn absurd_counts_do_not_reduce_totals() {
         let mut totals = UsageTotals::default();
         let absurd = || MeteredUsage {
             input_tokens: u64::MAX,

@@ -1,11 +1,11 @@
-//! A session as clients see it: in lists, in `hello`, in every answer of REST.
+//! Client view of a session, in lists, in `hello` and in the answers of the REST API.
 
 use greenroom_protocol::observation::AgentState;
 use serde::Serialize;
 
 use crate::store::{Seq, SessionId, SessionSnapshot, UsageTotals};
 
-/// `{id, title, state, …}` of PROTOCOL.md section 3.
+/// Session object `{id, title, state, …}` of docs/reference/rest.md.
 #[derive(Debug, Clone, PartialEq, Serialize, utoipa::ToSchema)]
 #[schema(as = View)]
 pub struct SessionView {
@@ -14,19 +14,19 @@ pub struct SessionView {
     pub title: String,
     #[schema(value_type = String, example = "idle")]
     pub state: AgentState,
-    /// Why it is in that state, where that needs saying.
+    /// Reason for the state, if the state needs one.
     pub reason: Option<String>,
     pub agent: String,
     pub model: String,
     pub image: Option<String>,
-    /// The sandbox driver: `docker` or `process`.
+    /// Sandbox driver: `docker` or `process`.
     pub sandbox: String,
     /// RFC 3339, UTC, milliseconds.
     pub created_at: String,
     pub updated_at: String,
     #[schema(value_type = u64)]
     pub last_seq: Seq,
-    /// How many clients are attached right now.
+    /// Number of clients that are attached now.
     pub attached: usize,
     #[schema(value_type = Object)]
     pub usage: UsageTotals,

@@ -1,4 +1,4 @@
-//! The two commands: which journal, which file.
+//! Commands `greenroom export` and `greenroom import`.
 
 use std::{
     fmt,
@@ -16,11 +16,11 @@ use crate::{
     store::{SessionId, Store, local::LocalStore},
 };
 
-/// `greenroom export`: to `output`, which is there whole or not at all, or to stdout, as far as somebody reads it. What was done
-/// is said on stderr, and with `skip_damaged` what is not in it.
+/// Runs `greenroom export`. Writes `output` atomically, or writes to stdout until the reader closes
+/// it. Reports on stderr what was exported and, with `skip_damaged`, what was left out.
 ///
 /// # Errors
-/// For a person to read.
+/// A text for the user.
 pub async fn export_to(
     config: &Config,
     session: Option<SessionId>,
@@ -28,59 +28,59 @@ pub async fn export_to(
     skip_damaged: bool,
 ) -> Result<(), String> {
     if !config.data.dir.is_dir() {
-        return Err(format!("there is no data directory `{}`; name it with `--data DIR`", config.data.dir.display()));
+        return Err(format!("no data directory `{}`; name one with `--data DIR`", config.data.dir.display()));
     }
     let (_data, store) = open_to_read(config)?;
     let mut skipped = Vec::new();
-    let damaged = if skip_damaged { DamagePolicy::Skip(&mut skipped) } else { DamagePolicy::Fail };
-    let moved = match &output {
+    let policy = if skip_damaged { DamagePolicy::Skip(&mut skipped) } else { DamagePolicy::Fail };
+    let counts = match &output {
         None => {
-            let moved = export(store.as_ref(), session, damaged, &mut BufWriter::new(io::stdout().lock())).await;
-            if moved.as_ref().is_err_and(is_broken_pipe) {
+            let counts = export(store.as_ref(), session, policy, &mut BufWriter::new(io::stdout().lock())).await;
+            if counts.as_ref().is_err_and(is_broken_pipe) {
                 return Ok(());
             }
-            moved
+            counts
         }
         Some(path) => {
             let at = |e: io::Error| format!("`{}`: {e}", path.display());
             let mut part = path.clone().into_os_string();
             part.push(".part");
             let mut file = BufWriter::new(create_private(Path::new(&part)).map_err(at)?);
-            let moved = export(store.as_ref(), session, damaged, &mut file).await;
-            let kept = moved.is_ok().then(|| finish(file, Path::new(&part), path)).transpose();
-            if moved.is_err() || kept.is_err() {
-                // What is left of it says nothing.
+            let counts = export(store.as_ref(), session, policy, &mut file).await;
+            let finished = counts.is_ok().then(|| finish(file, Path::new(&part), path)).transpose();
+            if counts.is_err() || finished.is_err() {
+                // A partial export is useless.
                 let _ = std::fs::remove_file(&part);
             }
-            kept.map_err(at)?;
-            moved
+            finished.map_err(at)?;
+            counts
         }
     };
-    let moved: TransferCounts = moved.map_err(|e| match e.is_damage() {
+    let counts: TransferCounts = counts.map_err(|e| match e.is_damage() {
         true => format!("{e}; `--skip-damaged` exports everything else"),
         false => e.to_string(),
     })?;
-    for what in &skipped {
-        print_line(format_args!("left out: {what}"));
+    for error in &skipped {
+        print_line(format_args!("left out: {error}"));
     }
     match skipped.len() {
-        0 => print_line(format_args!("exported {moved}")),
-        left_out => print_line(format_args!("exported {moved}; left out as told above: {left_out}")),
+        0 => print_line(format_args!("exported {counts}")),
+        count => print_line(format_args!("exported {counts}; left out, as listed above: {count}")),
     }
     Ok(())
 }
 
-/// Whoever read what is written has gone, as `head` does when it has enough.
+/// Returns true if the reader closed stdout, as `head` does.
 fn is_broken_pipe(error: &TransferError) -> bool {
     matches!(error, TransferError::Io(e) if e.kind() == io::ErrorKind::BrokenPipe)
 }
 
-/// On stderr, where somebody reads it.
-fn print_line(what: fmt::Arguments<'_>) {
-    let _ = writeln!(io::stderr(), "{what}");
+/// Prints a line to stderr. Ignores a closed stderr.
+fn print_line(line: fmt::Arguments<'_>) {
+    let _ = writeln!(io::stderr(), "{line}");
 }
 
-/// A new file that nobody else can read: no more than the journal itself, all of which it may hold.
+/// Creates a file with mode 0600. An export may hold the whole journal, which has the same mode.
 fn create_private(path: &Path) -> io::Result<File> {
     match std::fs::remove_file(path) {
         Err(error) if error.kind() != io::ErrorKind::NotFound => return Err(error),
@@ -89,7 +89,7 @@ fn create_private(path: &Path) -> io::Result<File> {
     File::options().write(true).create_new(true).mode(0o600).open(path)
 }
 
-/// Puts what was written in its place, for good.
+/// Syncs the file and moves it to its final path.
 fn finish(mut file: BufWriter<File>, part: &Path, path: &Path) -> io::Result<()> {
     file.flush()?;
     file.get_ref().sync_all()?;
@@ -98,28 +98,30 @@ fn finish(mut file: BufWriter<File>, part: &Path, path: &Path) -> io::Result<()>
     File::open(dir)?.sync_all()
 }
 
-/// `greenroom import`
+/// Runs `greenroom import`.
 ///
 /// # Errors
-/// For a person to read.
+/// A text for the user.
 pub async fn import_from(config: &Config, file: &Path) -> Result<(), String> {
-    let again = || File::open(file).map(BufReader::new);
-    // Before the data directory: the likelier mistake is told first.
-    again().map_err(|e| format!("`{}`: {e}", file.display()))?;
+    let open_file = || File::open(file).map(BufReader::new);
+    // Checked before the data directory, because a wrong file name is the likelier mistake.
+    open_file().map_err(|e| format!("`{}`: {e}", file.display()))?;
     let (_data, store) = open(config)?;
-    let moved = import(&store, again).await.map_err(|e| format!("`{}`: {e}", file.display()))?;
-    print_line(format_args!("imported {moved}"));
+    let counts = import(&store, open_file).await.map_err(|e| format!("`{}`: {e}", file.display()))?;
+    print_line(format_args!("imported {counts}"));
     Ok(())
 }
 
-/// The directory is taken for as long as the first of the two lives.
+/// Opens the data directory and its journal. The directory stays locked while the returned
+/// [`DataDir`] exists.
 fn open(config: &Config) -> Result<(DataDir, Arc<dyn Store>), String> {
     let data = DataDir::open(&config.data.dir).map_err(|e| e.to_string())?;
     let store = LocalStore::open(&data.journal()).map_err(|e| e.to_string())?;
     Ok((data, Arc::new(store)))
 }
 
-/// Where the disk takes no writes any more, as the kernel has it of one that fails, what is on it is read as it stands.
+/// Opens the data directory and its journal to read. On a read-only disk, opens both as they are. A
+/// kernel makes a failing disk read-only.
 fn open_to_read(config: &Config) -> Result<(DataDir, Arc<dyn Store>), String> {
     let data = match DataDir::open(&config.data.dir) {
         Err(error) if error.is_read_only() => DataDir::open_to_read(&config.data.dir),
@@ -140,7 +142,7 @@ mod tests {
     use super::*;
     use crate::store::in_memory::MemoryStore;
 
-    /// A reader that has gone.
+    /// Writer whose reader has closed the pipe.
     struct ClosedReader;
 
     impl Write for ClosedReader {
@@ -153,25 +155,25 @@ mod tests {
     }
 
     #[tokio::test]
-    async fn a_reader_that_goes_ends_an_export_and_is_no_failure_of_it() {
+    async fn closed_reader_ends_export_without_failure() {
         let store = MemoryStore::new();
-        let gone = export(&store, None, DamagePolicy::Fail, &mut BufWriter::new(ClosedReader))
+        let error = export(&store, None, DamagePolicy::Fail, &mut BufWriter::new(ClosedReader))
             .await
-            .expect_err("nobody reads it");
-        assert!(is_broken_pipe(&gone), "{gone}");
+            .expect_err("the reader is gone");
+        assert!(is_broken_pipe(&error), "{error}");
     }
 
     #[test]
-    fn nobody_else_can_read_an_export() {
+    fn export_file_is_private() {
         let dir = tempfile::tempdir().expect("a directory");
         let (part, path) = (dir.path().join("all.jsonl.part"), dir.path().join("all.jsonl"));
-        // Left by one that was broken off, with another's rights.
-        std::fs::write(&part, "old").expect("it is written");
-        std::fs::set_permissions(&part, std::fs::Permissions::from_mode(0o644)).expect("it is ours");
-        let mut file = BufWriter::new(create_private(&part).expect("it is made"));
-        file.write_all(b"new").expect("there is room");
-        finish(file, &part, &path).expect("it is put in its place");
-        assert_eq!(std::fs::read_to_string(&path).expect("it is there"), "new");
-        assert_eq!(std::fs::metadata(&path).expect("it is there").permissions().mode() & 0o777, 0o600);
+        // A file with a wider mode, left by an interrupted export.
+        std::fs::write(&part, "old").expect("the file is written");
+        std::fs::set_permissions(&part, std::fs::Permissions::from_mode(0o644)).expect("the file belongs to this user");
+        let mut file = BufWriter::new(create_private(&part).expect("the file is created"));
+        file.write_all(b"new").expect("the buffer has room");
+        finish(file, &part, &path).expect("the file is moved");
+        assert_eq!(std::fs::read_to_string(&path).expect("the file exists"), "new");
+        assert_eq!(std::fs::metadata(&path).expect("the file exists").permissions().mode() & 0o777, 0o600);
     }
 }

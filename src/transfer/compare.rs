@@ -1,4 +1,4 @@
-//! What a file tells, against what is here: nothing of that may become another.
+//! Compares a file with the sessions that are present. An import never changes existing data.
 
 use std::{collections::HashMap, io::BufRead};
 
@@ -11,78 +11,83 @@ use super::{
 };
 use crate::store::{SessionId, Store, StoreError, StoredEvent};
 
-/// Reads a session to its end, and compares it with what is here under its name.
+/// Reads a session to its end and compares it with the present session of the same id.
+///
+/// # Errors
+/// `Differs` if the two differ. `UnreadableHere` if the present session cannot be read. `Damaged`
+/// if the file is damaged.
 pub(super) async fn compare<R: BufRead>(
     store: &dyn Store,
     lines: &mut ExportReader<R>,
     session: &ExportedSession,
 ) -> Result<(), TransferError> {
     let id = session.record.id;
-    let here = store.get(id).await?.map_or(0, |snapshot| snapshot.tail);
-    let mut ours: std::vec::IntoIter<StoredEvent> = Vec::new().into_iter();
+    let present_tail = store.get(id).await?.map_or(0, |snapshot| snapshot.tail);
+    let mut present_events: std::vec::IntoIter<StoredEvent> = Vec::new().into_iter();
     let mut contents = ContentComparison { store, session: id, open: None, digests: HashMap::new() };
     let mut seq = 0;
     while let Some(part) = lines.next_part(session)? {
         let event = match part {
             SessionPart::Content(name, text) => {
-                contents.piece(lines.line_number(), name, text.as_bytes()).await?;
+                contents.compare_chunk(lines.line_number(), name, text.as_bytes()).await?;
                 continue;
             }
             SessionPart::Event(event) => event,
         };
         contents.end()?;
         seq += 1;
-        if seq > here {
+        if seq > present_tail {
             continue;
         }
-        if ours.len() == 0 {
+        if present_events.len() == 0 {
             let read = store.read(id, seq - 1, READ_CHUNK).await;
-            ours = read.map_err(|source| unreadable_here(lines.line_number(), id, source))?.into_iter();
+            present_events = read.map_err(|source| unreadable_here(lines.line_number(), id, source))?.into_iter();
         }
-        if ours.next().is_none_or(|(_, known)| known != event) {
+        if present_events.next().is_none_or(|(_, present)| present != event) {
             return Err(TransferError::Differs { line: lines.line_number(), session: id });
         }
     }
     contents.end()
 }
 
-/// The contents of one session, piece by piece: none of them is in memory as a whole.
+/// Compares the contents of one session chunk by chunk, so none of them is in memory as a whole.
 struct ContentComparison<'a> {
     store: &'a dyn Store,
     session: SessionId,
-    /// The one whose pieces are being read.
+    /// Content whose chunks are being read.
     open: Option<OpenContent>,
-    /// The digests of those before. One that two events name stands in a file twice, and must be the same each time.
+    /// Digests of the earlier contents. A content named by two events may occur twice in a file,
+    /// with the same text.
     digests: HashMap<String, [u8; 32]>,
 }
 
 struct OpenContent {
     name: String,
-    /// Where it begins in the file.
+    /// Line of the file at which the content begins.
     line: u64,
     bytes: u64,
     digest: Sha256,
-    /// How long the one is that is here.
-    here: Option<u64>,
+    /// Length of the present content, in bytes.
+    present_bytes: Option<u64>,
 }
 
 impl ContentComparison<'_> {
-    async fn piece(&mut self, line: u64, name: String, text: &[u8]) -> Result<(), TransferError> {
+    async fn compare_chunk(&mut self, line: u64, name: String, text: &[u8]) -> Result<(), TransferError> {
         let (store, session) = (self.store, self.session);
         self.end_unless(&name)?;
         let mut open = match self.open.take() {
             Some(open) => open,
             None => {
-                let here = content_length(store, session, &name)
+                let present_bytes = content_length(store, session, &name)
                     .await
                     .map_err(|source| unreadable_here(line, session, source))?;
-                OpenContent { name, line, bytes: 0, digest: Sha256::new(), here }
+                OpenContent { name, line, bytes: 0, digest: Sha256::new(), present_bytes }
             }
         };
-        if open.here.is_some() {
-            let ours = store.content(session, &open.name, open.bytes, text.len()).await;
-            let ours = ours.map_err(|source| unreadable_here(line, session, source))?;
-            if ours.is_none_or(|ours| ours.bytes != text) {
+        if open.present_bytes.is_some() {
+            let present = store.content(session, &open.name, open.bytes, text.len()).await;
+            let present = present.map_err(|source| unreadable_here(line, session, source))?;
+            if present.is_none_or(|present| present.bytes != text) {
                 return Err(TransferError::Differs { line, session });
             }
         }
@@ -100,14 +105,14 @@ impl ContentComparison<'_> {
     }
 
     fn end(&mut self) -> Result<(), TransferError> {
-        let Some(OpenContent { name, line, bytes, digest, here }) = self.open.take() else { return Ok(()) };
-        if here.is_some_and(|here| here != bytes) {
+        let Some(OpenContent { name, line, bytes, digest, present_bytes }) = self.open.take() else { return Ok(()) };
+        if present_bytes.is_some_and(|present| present != bytes) {
             return Err(TransferError::Differs { line, session: self.session });
         }
         let digest: [u8; 32] = digest.finalize().into();
         match self.digests.get(&name) {
-            Some(told) if *told != digest => {
-                let what = format!("content `{name}` is another here than before in the same session");
+            Some(earlier) if *earlier != digest => {
+                let what = format!("content `{name}` differs from an earlier copy in the same session");
                 Err(TransferError::Damaged { line, what })
             }
             Some(_) => Ok(()),
@@ -119,7 +124,8 @@ impl ContentComparison<'_> {
     }
 }
 
-/// What is here and cannot be read is not changed either, so somebody has to decide what becomes of it.
+/// Wraps an error of the present session. Unreadable data is not changed either, so a person must
+/// decide.
 fn unreadable_here(line: u64, session: SessionId, source: StoreError) -> TransferError {
     match source {
         StoreError::Damaged { .. } | StoreError::DamagedContent { .. } | StoreError::Io(_) => {
@@ -129,7 +135,7 @@ fn unreadable_here(line: u64, session: SessionId, source: StoreError) -> Transfe
     }
 }
 
-/// How long a content is that is here and sound, bytes.
+/// Returns the length in bytes of a present and sound content.
 pub(super) async fn content_length(
     store: &dyn Store,
     session: SessionId,

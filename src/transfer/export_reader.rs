@@ -1,4 +1,5 @@
-//! Reading an export, sure of every line: it is in its place, a store takes what it holds, and the digests are right.
+//! Reads an export and checks each line: its place, its content's fitness for a store, and the
+//! digests.
 
 use std::{
     collections::HashMap,
@@ -16,36 +17,37 @@ use super::{
 };
 use crate::store::{JournalEvent, ReportMark, SessionId, SessionRecord};
 
-/// Of a line, bytes. The largest begins a session with much in its memory; with an event it still fits into one batch.
+/// Longest line, in bytes. The longest begins a session with a large state. With an event, a
+/// session record of this size still fits into one batch.
 const MAX_LINE_BYTES: usize = 128 << 20;
 
 pub(super) struct ExportReader<R> {
     file: R,
     line: u64,
     digest: ExportDigest,
-    /// The content whose pieces are being read, and how many bytes of it there were.
+    /// Content whose chunks are being read, with its bytes so far.
     content: Option<(String, u64)>,
     events: u64,
     overall: ExportDigest,
     totals: ExportTotals,
-    /// At which line each session began.
-    begun: HashMap<SessionId, u64>,
+    /// Line at which each session began.
+    began_at: HashMap<SessionId, u64>,
 }
 
-/// A session that begins.
+/// Session at its first line.
 pub(super) struct ExportedSession {
     pub(super) record: SessionRecord,
     pub(super) mark: Option<ReportMark>,
 }
 
-/// What a session is made of.
+/// Part of a session.
 pub(super) enum SessionPart {
     Event(JournalEvent),
-    /// A piece of a large content: its name, and the text.
+    /// Chunk of a large content: the content's name, and the text.
     Content(String, String),
 }
 
-/// Any line after the first. Which it is is told by the field that it has.
+/// Any line after the first. The fields that are present tell its kind.
 #[derive(Deserialize)]
 struct ParsedLine<'a> {
     session: Option<SessionRecord>,
@@ -70,34 +72,34 @@ impl<R: BufRead> ExportReader<R> {
             events: 0,
             overall: ExportDigest::default(),
             totals: ExportTotals { sessions: 0, events: 0 },
-            begun: HashMap::new(),
+            began_at: HashMap::new(),
         };
         let first = lines.required_line()?;
-        let head: ExportHead =
-            serde_json::from_str(&first).map_err(|e| lines.damaged(format!("no export begins so ({e})")))?;
+        let head: ExportHead = serde_json::from_str(&first)
+            .map_err(|e| lines.damaged(format!("not the first line of an export ({e})")))?;
         match head.greenroom_journal {
             VERSION => Ok(lines),
             found => Err(TransferError::Version { line: 1, found }),
         }
     }
 
-    /// The next session, or `None` at the end of the file.
+    /// Returns the next session, or `None` at the end of the file.
     pub(super) fn session(&mut self) -> Result<Option<ExportedSession>, TransferError> {
         let text = self.required_line()?;
         if let Ok(ExportTotal { total, sha256 }) = serde_json::from_str(&text) {
-            let ours = std::mem::take(&mut self.overall).finish();
-            if total != self.totals || sha256 != ours {
-                return Err(self.damaged("the totals are not those of the sessions before"));
+            let digest = std::mem::take(&mut self.overall).finish();
+            if total != self.totals || sha256 != digest {
+                return Err(self.damaged("the totals do not match the sessions"));
             }
             return match self.next_line()? {
-                Some(more) => Err(self.damaged(format!("something follows the end: {}", excerpt(&more)))),
+                Some(more) => Err(self.damaged(format!("data after the end: {}", excerpt(&more)))),
                 None => Ok(None),
             };
         }
         let read = self.read(&text)?;
-        let record = read.session.ok_or_else(|| self.damaged("here a session should begin"))?;
-        if let Some(before) = self.begun.insert(record.id, self.line) {
-            return Err(self.damaged(format!("session `{}` begins here, and at line {before} already", record.id)));
+        let record = read.session.ok_or_else(|| self.damaged("expected a session here"))?;
+        if let Some(before) = self.began_at.insert(record.id, self.line) {
+            return Err(self.damaged(format!("session `{}` begins here and already began at line {before}", record.id)));
         }
         self.digest = ExportDigest::default();
         self.content = None;
@@ -105,7 +107,7 @@ impl<R: BufRead> ExportReader<R> {
         Ok(Some(ExportedSession { record, mark: read.mark }))
     }
 
-    /// The next part of a session, or `None` at its end.
+    /// Returns the next part of a session, or `None` at its end.
     pub(super) fn next_part(&mut self, session: &ExportedSession) -> Result<Option<SessionPart>, TransferError> {
         let text = self.required_line()?;
         let read = self.read(&text)?;
@@ -120,10 +122,10 @@ impl<R: BufRead> ExportReader<R> {
             }
             ParsedLine { content: Some(name), text: Some(text), .. } => {
                 if content_name(&name).is_none() {
-                    return Err(self.damaged(format!("`{}` is no name of a content", excerpt(&name))));
+                    return Err(self.damaged(format!("`{}` is not the name of a content", excerpt(&name))));
                 }
                 let before = match self.content.take() {
-                    Some((known, bytes)) if known == name => bytes,
+                    Some((current, bytes)) if current == name => bytes,
                     Some(_) | None => {
                         self.digest.begin_content(&name);
                         0
@@ -138,9 +140,9 @@ impl<R: BufRead> ExportReader<R> {
                 Ok(Some(SessionPart::Content(name, text)))
             }
             ParsedLine { end: Some(id), events: Some(events), sha256: Some(sha256), .. } => {
-                let ours = std::mem::take(&mut self.digest).finish();
-                if id != session.record.id || events != self.events || sha256 != ours {
-                    let what = format!("session `{}` is not what its digest says", session.record.id);
+                let digest = std::mem::take(&mut self.digest).finish();
+                if id != session.record.id || events != self.events || sha256 != digest {
+                    let what = format!("session `{}` does not match its digest", session.record.id);
                     return Err(self.damaged(what));
                 }
                 self.overall.add(&sha256);
@@ -148,15 +150,16 @@ impl<R: BufRead> ExportReader<R> {
                 self.totals.events += events;
                 Ok(None)
             }
-            _ => Err(self.damaged("this line is none of a session")),
+            _ => Err(self.damaged("this is not a line of a session")),
         }
     }
 
     fn read<'a>(&self, text: &'a str) -> Result<ParsedLine<'a>, TransferError> {
-        serde_json::from_str(text).map_err(|e| self.damaged(format!("no line of an export ({e}): {}", excerpt(text))))
+        serde_json::from_str(text)
+            .map_err(|e| self.damaged(format!("not a line of an export ({e}): {}", excerpt(text))))
     }
 
-    /// It is in its place, and no larger than a session writes one.
+    /// Checks an event's number and size.
     fn check_event(&self, event: &JournalEvent) -> Result<(), TransferError> {
         #[derive(Deserialize)]
         struct EventNumber {
@@ -165,25 +168,23 @@ impl<R: BufRead> ExportReader<R> {
         if event.json.len().max(event.kind.len()) > EVENT_LIMIT {
             return Err(self.damaged(format!("an event is larger than {EVENT_LIMIT} bytes")));
         }
-        // A list with a number in it would be taken for one, too.
+        // Serde would also accept an array for a struct.
         let numbered = event.json.starts_with(b"{").then(|| serde_json::from_slice(&event.json));
         match numbered {
             Some(Ok(EventNumber { seq })) if seq == self.events => Ok(()),
             Some(Ok(EventNumber { seq })) => {
-                Err(self.damaged(format!("event {} should stand here, not {seq}", self.events)))
+                Err(self.damaged(format!("expected event {}, found event {seq}", self.events)))
             }
-            Some(Err(_)) | None => {
-                Err(self.damaged("an event is an object with its number as `seq`, and this is none"))
-            }
+            Some(Err(_)) | None => Err(self.damaged("an event must be an object with its number as `seq`")),
         }
     }
 
     fn required_line(&mut self) -> Result<String, TransferError> {
-        let more = self.next_line()?;
-        more.ok_or_else(|| self.damaged("the file ends here, before its end"))
+        let line = self.next_line()?;
+        line.ok_or_else(|| self.damaged("the file ends before its last line"))
     }
 
-    /// The next line, or `None` at the end of the file.
+    /// Reads the next line. Returns `None` at the end of the file.
     fn next_line(&mut self) -> Result<Option<String>, TransferError> {
         self.line += 1;
         let mut line = Vec::new();
@@ -195,12 +196,12 @@ impl<R: BufRead> ExportReader<R> {
             line.pop_if(|last| *last == b'\r');
         }
         if line.len() > MAX_LINE_BYTES {
-            return Err(self.damaged(format!("it is longer than {MAX_LINE_BYTES} bytes")));
+            return Err(self.damaged(format!("the line is longer than {MAX_LINE_BYTES} bytes")));
         }
-        String::from_utf8(line).map(Some).map_err(|_| self.damaged("it is not UTF-8"))
+        String::from_utf8(line).map(Some).map_err(|_| self.damaged("the line is not UTF-8"))
     }
 
-    /// The number of the line that was read last.
+    /// Returns the number of the line that was read last.
     pub(super) fn line_number(&self) -> u64 {
         self.line
     }

@@ -1,4 +1,4 @@
-//! The lines of an export, and the digest over them.
+//! Lines of an export, and the digest over them.
 
 use serde::{Deserialize, Serialize};
 use serde_json::{Value, value::RawValue};
@@ -8,9 +8,9 @@ use ulid::Ulid;
 use super::TransferError;
 use crate::store::{JournalEvent, ReportMark, SessionId, SessionRecord};
 
-/// Of the format. A newer one is refused by name.
+/// Version of the format. Other versions are rejected.
 pub(super) const VERSION: u64 = 1;
-/// The most of a large content on one line, bytes.
+/// Largest text of a content line, in bytes.
 pub(super) const MAX_TEXT_BYTES: usize = 512 * 1024;
 
 #[derive(Serialize)]
@@ -27,7 +27,7 @@ pub(super) enum ExportLine<'a> {
 #[derive(Serialize, Deserialize)]
 pub(super) struct ExportHead {
     pub(super) greenroom_journal: u64,
-    /// Of the program that wrote it.
+    /// Version of the program that wrote the export.
     pub(super) version: String,
     pub(super) at: String,
 }
@@ -63,7 +63,7 @@ impl<'a> ExportLine<'a> {
     }
 }
 
-/// Over what is moved, in its order.
+/// Digest over the events and contents of a session, in order.
 #[derive(Default)]
 pub(super) struct ExportDigest(Sha256);
 
@@ -94,12 +94,13 @@ impl ExportDigest {
     }
 }
 
-/// The name of a content. Written otherwise than a store writes it, it would be another name of the same one.
+/// Parses the name of a content. Rejects other spellings of the same ULID, which would name the
+/// same content twice.
 pub(super) fn content_name(text: &str) -> Option<Ulid> {
     text.parse().ok().filter(|name: &Ulid| name.to_string() == text)
 }
 
-/// The large content that an event refers to.
+/// Returns the name of the large content that an event refers to.
 pub(super) fn referenced_content(event: &[u8]) -> Option<Ulid> {
     #[derive(Deserialize)]
     struct EventExtras<'a> {
@@ -107,7 +108,8 @@ pub(super) fn referenced_content(event: &[u8]) -> Option<Ulid> {
         extras: Option<&'a RawValue>,
     }
     let event: EventExtras = serde_json::from_slice(event).ok()?;
-    // No types of ours, which would be made of lists, too: of those an agent may have said what it likes.
+    // Read as plain JSON values. Derived readers also accept arrays for structs, and an agent
+    // chooses the text of its own events.
     let extras: Value = serde_json::from_str(event.extras?.get()).ok()?;
     content_name(extras.pointer("/truncated/href")?.as_str()?.rsplit('/').next()?)
 }

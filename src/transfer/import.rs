@@ -1,7 +1,9 @@
-//! Taking an export in: compared with what is here first, and then written, as far as it is not here yet.
+//! Imports a file: first compares all sessions with the present ones, then writes the missing
+//! parts.
 //!
-//! What a session is comes with the last of its events. Until then its record says that it is not whole, and nobody can go on
-//! with it: what it said by itself would be another story than the file's, which could not be imported again then.
+//! A session's record is written with its last event. Until then, a cut-short record keeps the
+//! session from being resumed. New events of a resumed session would differ from the file, so the
+//! file could not be imported again.
 
 use std::{
     io::{self, BufRead},
@@ -20,13 +22,14 @@ use super::{
 };
 use crate::store::{AppendBatch, JournalEvent, Seq, SessionId, SessionRecord, SessionSnapshot, Store, StoreError};
 
-/// How much is appended in one piece, bytes, unless a single event is larger: whoever reads an event later reads its whole piece.
-pub(super) const PIECE_BYTES: usize = 64 << 10;
+/// Limit of one append, in bytes; a single larger event is one append. A later read of an event
+/// reads the whole append.
+pub(super) const MAX_APPEND_BYTES: usize = 64 << 10;
 
-/// Takes the sessions of a file in. `open` gives the file anew each time that it is called.
+/// Imports the sessions of a file. `open` reopens the file at each call.
 ///
 /// # Errors
-/// What is wrong with the file, and at which line; then nothing was written.
+/// [`TransferError`] names the file's fault and its line. Nothing was written then.
 pub async fn import<R: BufRead>(
     store: &Arc<dyn Store>,
     open: impl Fn() -> io::Result<R>,
@@ -36,62 +39,60 @@ pub async fn import<R: BufRead>(
         compare(store.as_ref(), &mut lines, &session).await?;
     }
     let mut lines = ExportReader::new(open()?)?;
-    let mut moved = TransferCounts::default();
+    let mut counts = TransferCounts::default();
     while let Some(session) = lines.session()? {
-        let here = store.get(session.record.id).await?;
-        let (before, is_whole) = here.as_ref().map_or((0, false), |here| (here.tail, !is_cut_short(&here.record)));
-        let events = import_one(store.as_ref(), &mut lines, session, here).await?;
-        let is_known = events < before || (events == before && is_whole);
-        moved.already_present += u64::from(is_known);
-        moved.sessions += u64::from(!is_known);
-        moved.events += events.saturating_sub(before);
+        let present = store.get(session.record.id).await?;
+        let (before, is_whole) =
+            present.as_ref().map_or((0, false), |present| (present.tail, !is_cut_short(&present.record)));
+        let events = import_one(store.as_ref(), &mut lines, session, present).await?;
+        let is_present = events < before || (events == before && is_whole);
+        counts.already_present += u64::from(is_present);
+        counts.sessions += u64::from(!is_present);
+        counts.events += events.saturating_sub(before);
     }
-    Ok(moved)
+    Ok(counts)
 }
 
-/// What a session is called, and has for its memory, until all of it is here.
+/// Reason and opaque state of a session whose import is not complete.
 const CUT_SHORT: &str = "its import was cut short; import the file again";
 
-/// The record of a session of which not all is here yet. Its memory is one that no session can be started from.
+/// Returns the record of a session whose import is not complete. No session starts from its opaque
+/// state.
 fn cut_short_record(record: &SessionRecord) -> SessionRecord {
-    // A text is JSON, so this cannot fail.
-    let core = to_raw_value(CUT_SHORT).expect("a text is JSON").into();
-    SessionRecord {
-        state: AgentState::Stopped,
-        reason: Some(CUT_SHORT.to_owned()),
-        actor_state: core,
-        ..record.clone()
-    }
+    // A string always serializes, so this cannot fail.
+    let actor_state = to_raw_value(CUT_SHORT).expect("a string always serializes").into();
+    SessionRecord { state: AgentState::Stopped, reason: Some(CUT_SHORT.to_owned()), actor_state, ..record.clone() }
 }
 
-/// A session remembers nothing or an object, never a text.
+/// Returns true for a cut-short record. The opaque state of a session is empty or an object, never
+/// a string.
 fn is_cut_short(record: &SessionRecord) -> bool {
     record.actor_state.as_str().starts_with('"')
 }
 
-/// Writes what is not `here` yet of a session; returns how many events the file has.
+/// Writes the missing part of a session. Returns the number of events in the file.
 async fn import_one<R: BufRead>(
     store: &dyn Store,
     lines: &mut ExportReader<R>,
     session: ExportedSession,
-    here: Option<SessionSnapshot>,
+    present: Option<SessionSnapshot>,
 ) -> Result<u64, TransferError> {
     let id = session.record.id;
-    let here = match here {
-        Some(here) => here,
+    let present = match present {
+        Some(present) => present,
         None => store.create(cut_short_record(&session.record)).await?,
     };
-    let mut is_whole = !is_cut_short(&here.record);
-    let before = here.tail;
+    let mut is_whole = !is_cut_short(&present.record);
+    let before = present.tail;
     let (epoch, _) = store.claim(id).await?;
     let (mut at, mut seq) = (before, 0);
-    let (mut waiting, mut size) = (Vec::new(), 0);
+    let (mut pending, mut size) = (Vec::new(), 0);
     let mut content: Option<(String, String)> = None;
     loop {
         let part = lines.next_part(&session)?;
         if let Some(SessionPart::Content(name, text)) = &part {
             match &mut content {
-                Some((known, whole)) if known == name => whole.push_str(text),
+                Some((current, full)) if current == name => full.push_str(text),
                 _ => {
                     write_content(store, id, content.take()).await?;
                     content = Some((name.clone(), text.clone()));
@@ -100,27 +101,28 @@ async fn import_one<R: BufRead>(
             continue;
         }
         write_content(store, id, content.take()).await?;
-        let over = part.is_none();
+        let is_end = part.is_none();
         if let Some(SessionPart::Event(event)) = part {
             seq += 1;
             if seq > before {
                 size += event.json.len();
-                waiting.push(event);
+                pending.push(event);
             }
         }
-        if over || size > READ_CHUNK.bytes {
-            // An event is written after the contents that it names: those stand behind it in the file.
-            let last = if over { None } else { waiting.pop() };
-            let count = waiting.len() as u64;
+        if is_end || size > READ_CHUNK.bytes {
+            // An event is written after the contents that it names, and those follow the event in
+            // the file. So the last event is held back.
+            let last = if is_end { None } else { pending.pop() };
+            let count = pending.len() as u64;
             if is_whole && count > 0 {
-                let record = Some(Arc::new(cut_short_record(&here.record)));
+                let record = Some(Arc::new(cut_short_record(&present.record)));
                 append(store, id, epoch, at, AppendBatch { record, ..AppendBatch::default() }).await?;
                 is_whole = false;
             }
-            // An older file of a session that is further here does not say what it is there.
-            let finished = over && !is_whole && seq >= before;
+            // An older file does not have the record of a session that is further here.
+            let finished = is_end && !is_whole && seq >= before;
             let batch = AppendBatch {
-                events: std::mem::take(&mut waiting),
+                events: std::mem::take(&mut pending),
                 mark: session.mark.clone().filter(|_| finished),
                 record: finished.then(|| Arc::new(session.record.clone())),
             };
@@ -128,15 +130,15 @@ async fn import_one<R: BufRead>(
                 at = append(store, id, epoch, at, batch).await?;
             }
             size = last.as_ref().map_or(0, |event: &JournalEvent| event.json.len());
-            waiting.extend(last);
+            pending.extend(last);
         }
-        if over {
+        if is_end {
             return Ok(seq);
         }
     }
 }
 
-/// Writes a content where it is missing or damaged. Any other was found to be the same.
+/// Writes a content if the present one is missing or damaged. A sound content was already compared.
 async fn write_content(store: &dyn Store, id: SessionId, content: Option<(String, String)>) -> Result<(), StoreError> {
     match content {
         Some((name, text)) if content_length(store, id, &name).await?.is_none() => {
@@ -146,7 +148,8 @@ async fn write_content(store: &dyn Store, id: SessionId, content: Option<(String
     }
 }
 
-/// Appends in pieces, all of which are on their way at once; with the last one comes what the session is from then on.
+/// Appends all batches at once, without waiting in between. Only the last batch has the record and
+/// the mark.
 async fn append(
     store: &dyn Store,
     id: SessionId,
@@ -155,8 +158,8 @@ async fn append(
     batch: AppendBatch,
 ) -> Result<Seq, TransferError> {
     let AppendBatch { events, mark, record } = batch;
-    let mut pieces = pieces(events);
-    let last = pieces.pop().unwrap_or_default();
+    let mut batches = append_batches(events);
+    let last = batches.pop().unwrap_or_default();
     let mut next = at;
     let mut append = |batch: AppendBatch| {
         let at = next;
@@ -164,25 +167,25 @@ async fn append(
         store.append(id, epoch, at, batch)
     };
     let mut appended: Vec<_> =
-        pieces.into_iter().map(|events| append(AppendBatch { events, mark: None, record: None })).collect();
+        batches.into_iter().map(|events| append(AppendBatch { events, mark: None, record: None })).collect();
     appended.push(append(AppendBatch { events: last, mark, record }));
     let tails = try_join_all(appended).await.map_err(|e| TransferError::Io(io::Error::other(e)))?;
     Ok(tails.last().copied().unwrap_or(at))
 }
 
-/// Cuts events into rows of up to [`PIECE`] bytes.
-pub(super) fn pieces(events: Vec<JournalEvent>) -> Vec<Vec<JournalEvent>> {
-    let mut pieces: Vec<Vec<JournalEvent>> = Vec::new();
+/// Splits events into batches of up to [`MAX_APPEND_BYTES`].
+pub(super) fn append_batches(events: Vec<JournalEvent>) -> Vec<Vec<JournalEvent>> {
+    let mut batches: Vec<Vec<JournalEvent>> = Vec::new();
     let mut size = 0;
     for event in events {
         size += event.json.len();
-        match pieces.last_mut() {
-            Some(piece) if size <= PIECE_BYTES => piece.push(event),
+        match batches.last_mut() {
+            Some(batch) if size <= MAX_APPEND_BYTES => batch.push(event),
             _ => {
                 size = event.json.len();
-                pieces.push(vec![event]);
+                batches.push(vec![event]);
             }
         }
     }
-    pieces
+    batches
 }

@@ -1,4 +1,5 @@
-//! What an operator looks at: live actors, sandboxes, a sandbox's output; and what a client may offer.
+//! Routes for operators: live actors, sandboxes, a sandbox's output, sweeps, and the options for
+//! clients.
 
 use std::time::Duration;
 
@@ -18,10 +19,11 @@ use crate::{
     sweeper::{Sweep, Swept},
 };
 
-/// How long one sandbox may take to say what it takes. Sandboxes are asked at the same time, so this bounds the answer.
+/// Limit for reading one sandbox's resource use. Sandboxes are measured in parallel, so the limit
+/// holds for the whole answer.
 const STATS_TIMEOUT: Duration = Duration::from_secs(2);
 
-/// A live actor.
+/// Live actor of this server.
 #[derive(Serialize, utoipa::ToSchema)]
 pub(super) struct ActorRow {
     #[serde(flatten)]
@@ -29,14 +31,14 @@ pub(super) struct ActorRow {
     node: String,
 }
 
-/// A sandbox of this node.
+/// Sandbox of this node.
 #[derive(Serialize, utoipa::ToSchema)]
 pub(super) struct SandboxRow {
     session: String,
     driver: &'static str,
     /// `running`, `frozen` or `exited`.
     state: &'static str,
-    /// `null` where it does not run, or did not answer in time.
+    /// Memory in use, bytes. `null` if the sandbox does not run or did not report within 2 s.
     memory_bytes: Option<u64>,
     /// CPU time so far, microseconds.
     cpu_us: Option<u64>,
@@ -47,24 +49,24 @@ pub(super) struct SandboxRow {
 #[serde(deny_unknown_fields)]
 #[into_params(parameter_in = Query)]
 pub(super) struct LogsQuery {
-    /// The newest bytes; at most 1 MiB, 64 KiB if not given.
+    /// Number of bytes to return, from the end of the output. At most 1 MiB; 64 KiB by default.
     bytes: Option<usize>,
 }
 
-/// Every live actor of this server, oldest first.
+/// Lists the live actors of this server, oldest first.
 #[utoipa::path(get, path = "/api/admin/actors", tag = "admin", responses((status = 200, body = [ActorRow])))]
-pub(super) async fn actors(parts: Data<WebServices>) -> ApiResult {
-    let rows = parts.actor_registry.rows().into_iter();
-    let items: Vec<_> = rows.map(|row| ActorRow { row, node: parts.node.clone() }).collect();
+pub(super) async fn actors(services: Data<WebServices>) -> ApiResult {
+    let rows = services.actor_registry.rows().into_iter();
+    let items: Vec<_> = rows.map(|row| ActorRow { row, node: services.node.clone() }).collect();
     Ok(HttpResponse::Ok().json(json!({ "items": items })))
 }
 
-/// Every sandbox of this node, with what it takes.
+/// Lists the sandboxes of this node, with their resource use.
 #[utoipa::path(get, path = "/api/admin/sandboxes", tag = "admin",
     responses((status = 200, body = [SandboxRow]), (status = 503, body = ErrorAnswer)))]
-pub(super) async fn sandboxes(parts: Data<WebServices>) -> ApiResult {
-    let found = parts.sandbox.list().await?;
-    let items = join_all(found.into_iter().map(|found| measure(parts.sandbox.as_ref(), found))).await;
+pub(super) async fn sandboxes(services: Data<WebServices>) -> ApiResult {
+    let found = services.sandbox.list().await?;
+    let items = join_all(found.into_iter().map(|found| measure(services.sandbox.as_ref(), found))).await;
     Ok(HttpResponse::Ok().json(json!({ "items": items })))
 }
 
@@ -90,34 +92,34 @@ async fn measure(sandbox: &dyn SandboxDriver, found: FoundSandbox) -> SandboxRow
     }
 }
 
-/// Sweep now, and say what was done.
+/// Runs the sweeper now and returns a report of the sweep.
 #[utoipa::path(post, path = "/api/admin/sweep", tag = "admin", responses((status = 200, body = Swept)))]
-pub(super) async fn sweep(parts: Data<WebServices>) -> ApiResult {
-    Ok(HttpResponse::Ok().json(parts.sweeper.send(Sweep).await?))
+pub(super) async fn sweep(services: Data<WebServices>) -> ApiResult {
+    Ok(HttpResponse::Ok().json(services.sweeper.send(Sweep).await?))
 }
 
-/// What a session's sandbox wrote to stdout and stderr: `{"content"}`.
+/// Returns the stdout and stderr of a session's sandbox: `{"content"}`.
 #[utoipa::path(get, path = "/api/sessions/{id}/logs", tag = "admin", params(("id" = String, Path), LogsQuery),
     responses((status = 200, body = Object), (status = 404, body = ErrorAnswer)))]
 pub(super) async fn logs(
-    parts: Data<WebServices>,
+    services: Data<WebServices>,
     id: SessionPath,
-    QueryParams(how_much): QueryParams<LogsQuery>,
+    QueryParams(query): QueryParams<LogsQuery>,
 ) -> ApiResult {
-    parts.snapshot(id.0).await?;
-    let bytes = how_much.bytes.unwrap_or(64 * 1024).min(1024 * 1024);
-    let content = parts.sandbox.logs(id.0, bytes).await?;
+    services.snapshot(id.0).await?;
+    let bytes = query.bytes.unwrap_or(64 * 1024).min(1024 * 1024);
+    let content = services.sandbox.logs(id.0, bytes).await?;
     Ok(HttpResponse::Ok().json(json!({ "content": content })))
 }
 
-/// What a client may offer: agents, models, limits, defaults.
+/// Returns the options that a client can offer: agents, models, limits, defaults.
 #[utoipa::path(get, path = "/api/options", tag = "options", responses((status = 200, body = Object)))]
-pub(super) async fn options(parts: Data<WebServices>) -> ApiResult {
-    let config = &parts.config;
+pub(super) async fn options(services: Data<WebServices>) -> ApiResult {
+    let config = &services.config;
     Ok(HttpResponse::Ok().json(json!({
         "version": env!("CARGO_PKG_VERSION"),
         "agents": [{"name": super::AGENT}],
-        "models": parts.models,
+        "models": services.models,
         "analyzers": [],
         "limits": {
             "frame_bytes": greenroom_protocol::CLIENT_FRAME_LIMIT,
@@ -126,16 +128,16 @@ pub(super) async fn options(parts: Data<WebServices>) -> ApiResult {
             "memory_bytes": config.sandbox.memory.as_u64(),
             "cpus": config.sandbox.cpus,
         },
-        "defaults": {"agent": super::AGENT, "model": parts.default_model, "image": config.sandbox.image},
+        "defaults": {"agent": super::AGENT, "model": services.default_model, "image": config.sandbox.image},
         "sandbox": {
-            "driver": parts.sandbox.name(),
-            "isolation": parts.sandbox.isolation(),
+            "driver": services.sandbox.name(),
+            "isolation": services.sandbox.isolation(),
             "network": config.sandbox.network,
         },
     })))
 }
 
-/// Any address below `/api` that there is not.
+/// Rejects addresses below `/api` that have no route.
 pub(super) async fn not_found(req: actix_web::HttpRequest) -> ApiResult {
-    Err(ApiError::not_found(format!("there is nothing at `{}`; `/api/openapi.json` lists what there is", req.path())))
+    Err(ApiError::not_found(format!("there is nothing at `{}`; `/api/openapi.json` lists all addresses", req.path())))
 }

@@ -1,4 +1,4 @@
-//! The web UI inside the binary: its files, each kept by the browser for as long as its name says.
+//! Files of the web UI, embedded in the binary, with their caching rules.
 
 use std::{borrow::Cow, collections::HashMap, io::Write, sync::LazyLock};
 
@@ -19,37 +19,42 @@ use super::{
 #[folder = "$GREENROOM_UI_DIR"]
 struct Ui;
 
-/// A file, ready to be sent.
+/// Embedded file in the form in which it is sent.
 struct UiAsset {
     plain: Bytes,
-    /// Only where it is smaller.
+    /// Compressed form. `None` if compression does not make the file smaller.
     gzip: Option<Bytes>,
     etag: String,
     kind: String,
 }
 
-/// All of them are made at the first request: the UI is small, and compressing it takes less time than one page view.
+/// Embedded files by name, prepared at the first request.
+///
+/// The UI is small: compressing all of it takes less time than one page view.
 static ASSETS: LazyLock<HashMap<String, UiAsset>> = LazyLock::new(|| {
     Ui::iter().filter_map(|name| Ui::get(&name).map(|file| (name.into_owned(), UiAsset::of(file)))).collect()
 });
 
-/// Whether the path is the UI's, which is no secret.
+/// Returns true if the path belongs to the UI, which anybody may read.
 pub(super) fn is_page(path: &str) -> bool {
     is_screen(path) || path.strip_prefix('/').is_some_and(|name| Ui::get(name).is_some() || name.starts_with("assets/"))
 }
 
-/// The addresses that the application shows in the browser.
+/// Returns true if the path is a screen of the application.
 fn is_screen(path: &str) -> bool {
     let is_session = path.strip_prefix("/sessions/").is_some_and(|id| !id.is_empty() && !id.contains('/'));
     is_session || matches!(path, "/" | "/sessions" | "/admin" | "/api/docs")
 }
 
-/// A file that the UI's build always makes.
+/// Returns a text file that every build of the UI contains.
+///
+/// # Panics
+/// If the UI does not contain the file.
 pub(super) fn text(name: &str) -> Cow<'static, str> {
     String::from_utf8_lossy(&ASSETS[name].plain)
 }
 
-/// Answers every address that no other route takes.
+/// Answers requests that no other route takes.
 pub(super) async fn serve(req: HttpRequest) -> ApiResult {
     let path = req.match_info().as_str();
     let name = path.strip_prefix('/').unwrap_or(path);
@@ -78,7 +83,8 @@ impl UiAsset {
 
     fn answer(&self, req: &HttpRequest, name: &str) -> HttpResponse<BoxBody> {
         let packed = self.gzip.as_ref().filter(|_| takes_gzip(req));
-        // A strong tag names one sequence of bytes, so each encoding has its own.
+        // A strong tag names one sequence of bytes (RFC 9110, section 8.8.1). Each encoding has its
+        // own tag.
         let tag = if packed.is_some() { format!("{}-gzip", self.etag) } else { self.etag.clone() };
         let etag = EntityTag::new_strong(tag);
         let known = req.headers().get(header::IF_NONE_MATCH).and_then(|value| value.to_str().ok());
@@ -99,12 +105,15 @@ impl UiAsset {
     }
 }
 
-/// What has its content's hash in its name never changes; everything else is asked for again, and mostly answered 304.
+/// Returns the value of `Cache-Control` for a file.
+///
+/// A file with a content hash in its name never changes. Other files are revalidated, mostly with
+/// 304.
 fn cache_control(name: &str) -> &'static str {
     if is_hashed(name) { "public, max-age=31536000, immutable" } else { "no-cache" }
 }
 
-/// `assets/main-4FZQ7TXB.js`: as esbuild names what it builds.
+/// Returns true if the name carries a content hash from esbuild, such as `assets/main-4FZQ7TXB.js`.
 fn is_hashed(name: &str) -> bool {
     let stem = name.strip_prefix("assets/").and_then(|file| file.split('.').next()).unwrap_or_default();
     let hash = stem.rsplit_once('-').map(|(_, hash)| hash).unwrap_or_default();
@@ -113,8 +122,8 @@ fn is_hashed(name: &str) -> bool {
 
 fn takes_gzip(req: &HttpRequest) -> bool {
     let accepted = req.headers().get(header::ACCEPT_ENCODING).and_then(|value| value.to_str().ok()).unwrap_or_default();
-    accepted.split(',').any(|one| {
-        let mut parts = one.split(';').map(str::trim);
+    accepted.split(',').any(|encoding| {
+        let mut parts = encoding.split(';').map(str::trim);
         parts.next() == Some("gzip") && !parts.any(|weight| weight == "q=0")
     })
 }
@@ -130,7 +139,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn screens() {
+    fn screen_paths_are_recognised() {
         let check = |path, expected| assert_eq!(is_screen(path), expected, "{path}");
         check("/", true);
         check("/sessions", true);
@@ -143,7 +152,7 @@ mod tests {
     }
 
     #[test]
-    fn only_hashed_names_are_kept_for_ever() {
+    fn only_hashed_names_are_immutable() {
         let check = |name, expected| assert_eq!(is_hashed(name), expected, "{name}");
         check("assets/main-4FZQ7TXB.js", true);
         check("assets/main-4FZQ7TXB.js.map", true);

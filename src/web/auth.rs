@@ -1,46 +1,47 @@
-//! Who may do what: one pure function from what a request shows to a verdict. Knows no HTTP library; `gate` asks it.
+//! Authorization: a pure function from a request's facts to a decision. Independent of the HTTP
+//! library; [`super::middleware`] calls it.
 
 use std::net::{IpAddr, SocketAddr};
 
 use crate::data::{AccessGrant, CurrentToken};
 
-/// Whom this server lets in.
+/// Access rules of this server: token, names, origins.
 #[derive(Debug, Clone)]
 pub struct Auth {
     token: CurrentToken,
     bound: SocketAddr,
     /// Further names of this server, with or without a port.
     hosts: Vec<String>,
-    /// Further origins, exact.
+    /// Further allowed origins, compared exactly.
     origins: Vec<String>,
 }
 
-/// What a request shows of itself.
+/// Facts of a request that the decision depends on.
 #[derive(Debug, Clone, Copy)]
 pub(super) struct RequestFacts<'a> {
     pub route: RouteClass,
     pub access: RequestAccess,
     pub host: Option<&'a str>,
     pub origin: Option<&'a str>,
-    /// `Sec-Fetch-Site`, which only browsers send, and no page can forge.
+    /// `Sec-Fetch-Site`. Only browsers send the header, and no page can forge it.
     pub fetch_site: Option<&'a str>,
     pub bearer: Option<&'a str>,
-    /// `?token=`
+    /// Value of the query parameter `token`.
     pub query: Option<&'a str>,
     pub cookie: Option<&'a str>,
     pub body: RequestBodyKind,
 }
 
-/// What a request knocks at.
+/// Kind of address that a request names.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum RouteClass {
     /// `/healthz`
     Health,
-    /// The application's shell and its assets: no secret, whoever asks. To those who are let in, the page of a session comes
-    /// with its newest events.
+    /// Shell of the application and its assets, which anybody may read. The page of a session
+    /// contains its newest events if the request is authenticated.
     Page,
     Socket,
-    /// Everything else.
+    /// Any other address.
     Api,
 }
 
@@ -48,16 +49,16 @@ pub(super) enum RouteClass {
 pub(super) enum RequestAccess {
     Read,
     Write,
-    /// `OPTIONS`: a browser asks whether a page of another origin may.
+    /// `OPTIONS`: a browser asks whether a page of another origin may send a request.
     Preflight,
 }
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum RequestBodyKind {
-    /// No body and no type of one.
+    /// No body and no content type.
     None,
     Json,
-    /// By PUT, which no form can send: a page of another origin would have to ask first.
+    /// Body of a `PUT`. No form can send a `PUT`, and a page of another origin needs a preflight.
     File,
     Other,
 }
@@ -65,30 +66,30 @@ pub(super) enum RequestBodyKind {
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(super) enum AuthDecision {
     Pass,
-    /// Pass, and a page may come with what only those see who are let in.
+    /// Pass. A page may contain data for authenticated clients.
     PassAuthenticated,
-    /// Pass, and tell the browser that a page of this other origin may read the answer.
+    /// Pass, and allow a page of this other origin to read the answer.
     PassCrossOrigin(String),
-    /// Answer the browser's question; nothing else happens.
+    /// Answer the browser's preflight; no handler runs.
     AnswerPreflight(String),
-    /// The link was opened: trade the token for the cookie.
+    /// Sign-in link: exchange the token for the cookie.
     SignIn,
     Reject(AuthError),
-    /// Refuse, and let a page of this other origin read why.
+    /// Reject, and allow a page of this other origin to read the reason.
     RejectCrossOrigin(String, AuthError),
 }
 
-/// Why not. The text names the way out, and never what was presented as a secret.
+/// Reason for a rejected request. The text names the way out and never contains a presented secret.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 pub(super) enum AuthError {
-    #[error("this server is not called `{0}`; where that is meant to be its name, add it to `server.allowed_hosts`")]
+    #[error("`{0}` is not a name of this server; to use that name, add it to `server.allowed_hosts`")]
     Host(String),
-    #[error("pages of `{0}` may not do this; where they should, add that origin to `server.allowed_origins`")]
+    #[error("pages of `{0}` may not send this request; to allow them, add that origin to `server.allowed_origins`")]
     Origin(String),
     #[error("the token is missing; open the link that the server printed, or send `Authorization: Bearer …`")]
     NoToken,
     #[error(
-        "the token is not this server's, or was replaced; put the one that `greenroom token` prints behind `/?token=`"
+        "the token is not valid here, or was replaced; open `/?token=` with the token that `greenroom token` prints"
     )]
     WrongToken,
     #[error("a cookie is not enough here without an `Origin`; send `Authorization: Bearer …`")]
@@ -97,13 +98,13 @@ pub(super) enum AuthError {
     NotJson,
 }
 
-/// Where a request comes from, by what the browser says about it.
+/// Origin of a request, as the browser reports it.
 enum RequestOrigin<'a> {
-    /// No page: a script, or somebody who typed the address.
+    /// No page: a script, or an address typed by a person.
     NoPage,
-    /// A page of this server.
+    /// Page of this server.
     Own,
-    /// A page of an origin that the operator named.
+    /// Page of an origin that the operator allowed.
     Allowed(&'a str),
     Foreign(&'a str),
 }
@@ -113,7 +114,10 @@ impl Auth {
         Auth { token, bound, hosts: config.allowed_hosts.clone(), origins: config.allowed_origins.clone() }
     }
 
-    /// The cookie's name. Cookies know no ports, so it holds ours: two servers on one host must not sign each other out.
+    /// Returns the cookie's name, which contains this server's port.
+    ///
+    /// Cookies do not depend on ports. With the port in the name, two servers on one host do not
+    /// sign each other out.
     pub(super) fn cookie_name(&self) -> String {
         format!("greenroom_{}", self.bound.port())
     }
@@ -122,23 +126,27 @@ impl Auth {
         self.token.get().cookie().to_owned()
     }
 
-    /// To be taken before the judgement, so that no change of the token goes unseen by whoever is let in.
-    pub(super) fn pass(&self) -> AccessGrant {
+    /// Returns an access grant.
+    ///
+    /// Take the grant before [`Auth::authorize`]. A token that is replaced in between then revokes
+    /// the grant.
+    pub(super) fn grant(&self) -> AccessGrant {
         self.token.grant()
     }
 
-    /// Whether this server is reached over TLS under that name, through somebody's proxy.
+    /// Returns true if clients reach this server over TLS under `host`, through a reverse proxy.
     pub(super) fn is_tls(&self, host: &str) -> bool {
         self.origins.iter().any(|origin| origin.strip_prefix("https://") == Some(host))
     }
 
+    /// Decides on a request. Errors become decisions that an allowed origin can read.
     pub(super) fn authorize(&self, facts: &RequestFacts<'_>) -> AuthDecision {
         match self.decide(facts) {
-            Ok(verdict) => verdict,
-            Err(denial @ AuthError::Host(_)) => AuthDecision::Reject(denial),
-            Err(denial) => match self.sender(facts, facts.host.unwrap_or_default()) {
-                RequestOrigin::Allowed(origin) => AuthDecision::RejectCrossOrigin(origin.to_owned(), denial),
-                RequestOrigin::NoPage | RequestOrigin::Own | RequestOrigin::Foreign(_) => AuthDecision::Reject(denial),
+            Ok(decision) => decision,
+            Err(error @ AuthError::Host(_)) => AuthDecision::Reject(error),
+            Err(error) => match self.sender(facts, facts.host.unwrap_or_default()) {
+                RequestOrigin::Allowed(origin) => AuthDecision::RejectCrossOrigin(origin.to_owned(), error),
+                RequestOrigin::NoPage | RequestOrigin::Own | RequestOrigin::Foreign(_) => AuthDecision::Reject(error),
             },
         }
     }
@@ -175,20 +183,23 @@ impl Auth {
     }
 
     fn decide_page(&self, facts: &RequestFacts<'_>, sender: &RequestOrigin<'_>) -> Result<AuthDecision, AuthError> {
-        let is_inside =
+        let is_authenticated =
             || !matches!(sender, RequestOrigin::Foreign(_)) && self.check_credentials(facts, sender).is_ok();
         match facts.query {
-            None if is_inside() => Ok(AuthDecision::PassAuthenticated),
+            None if is_authenticated() => Ok(AuthDecision::PassAuthenticated),
             None => Ok(AuthDecision::Pass),
             Some(token) if self.token.get().matches(token) => Ok(AuthDecision::SignIn),
             Some(_) => Err(AuthError::WrongToken),
         }
     }
 
-    /// Whether the request shows that it may. A wrong token is refused also where the cookie is right: somebody is
-    /// mistaken, and should hear of it.
+    /// Checks the credentials of a request.
+    ///
+    /// A wrong token is rejected even if the cookie is valid, so that the client's mistake becomes
+    /// visible.
     fn check_credentials(&self, facts: &RequestFacts<'_>, sender: &RequestOrigin<'_>) -> Result<(), AuthError> {
-        // An API address with the token in it would end in a proxy's log; a browser's socket has no other place for it.
+        // Only sockets take the token from the address, because a browser cannot send it elsewhere.
+        // The token in an API address would end up in a proxy's log.
         let in_query = facts.query.filter(|_| facts.route == RouteClass::Socket);
         if let Some(token) = facts.bearer.or(in_query) {
             return if self.token.get().matches(token) { Ok(()) } else { Err(AuthError::WrongToken) };
@@ -197,9 +208,9 @@ impl Auth {
         if !self.token.get().matches_cookie(cookie) {
             return Err(AuthError::WrongToken);
         }
-        let changes_something = facts.route == RouteClass::Socket || facts.access == RequestAccess::Write;
+        let needs_origin = facts.route == RouteClass::Socket || facts.access == RequestAccess::Write;
         match sender {
-            RequestOrigin::NoPage if changes_something => Err(AuthError::CookieAlone),
+            RequestOrigin::NoPage if needs_origin => Err(AuthError::CookieAlone),
             RequestOrigin::NoPage | RequestOrigin::Own | RequestOrigin::Allowed(_) | RequestOrigin::Foreign(_) => {
                 Ok(())
             }
@@ -208,11 +219,12 @@ impl Auth {
 
     fn sender<'a>(&self, facts: &RequestFacts<'a>, host: &str) -> RequestOrigin<'a> {
         match facts.origin {
-            Some(origin) if self.origins.iter().any(|friend| friend == origin) => RequestOrigin::Allowed(origin),
+            Some(origin) if self.origins.iter().any(|allowed| allowed == origin) => RequestOrigin::Allowed(origin),
             Some(origin) if origin.strip_prefix("http://") == Some(host) => RequestOrigin::Own,
             Some(origin) => RequestOrigin::Foreign(origin),
-            // A browser omits `Origin` on a plain GET. Pages of other ports of this host count as the same site, so
-            // SameSite alone does not stop their requests: only those of our own origin, and typed addresses, are ours.
+            // A browser omits `Origin` on a plain GET. Pages of other ports of this host count as
+            // the same site, so SameSite does not stop their requests. Only pages of this origin
+            // and typed addresses pass.
             None => match facts.fetch_site {
                 None | Some("same-origin" | "none") => RequestOrigin::NoPage,
                 Some(other) => RequestOrigin::Foreign(other),
@@ -220,7 +232,8 @@ impl Auth {
         }
     }
 
-    /// Whether `host` is a name of this server. A page that rebinds its own name to our address comes with its own name.
+    /// Returns true if `host` is a name of this server. Protects against DNS rebinding: a page that
+    /// points its own name at this server still sends that name.
     fn is_own_host(&self, host: &str) -> bool {
         let Ok(authority) = host.parse::<actix_web::http::uri::Authority>() else { return false };
         if host.contains('@') {
@@ -237,10 +250,12 @@ impl Auth {
         let address: Option<IpAddr> = name.trim_start_matches('[').trim_end_matches(']').parse().ok();
         match address {
             None => name.eq_ignore_ascii_case("localhost"),
-            // It may be a loopback address of its own, as of one of several servers on a port.
+            // The bound address may be a loopback address of its own, as with several servers on a
+            // port.
             Some(ip) if ip == self.bound.ip() => true,
             Some(ip) if ip.is_loopback() => ip.to_string() == "127.0.0.1" || ip.to_string() == "::1",
-            // Bound to every address, it is reached by any of them; an address in numbers cannot be rebound.
+            // A server bound to all addresses is reached by any of them. A numeric address cannot
+            // be rebound.
             Some(_) => self.bound.ip().is_unspecified(),
         }
     }

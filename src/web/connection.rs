@@ -1,4 +1,4 @@
-//! What an answer may ask of the connection that it goes out over.
+//! TCP connection beneath a request: its send timeout and its free send buffer.
 
 use std::{
     os::fd::{AsRawFd, BorrowedFd, RawFd},
@@ -12,10 +12,11 @@ use rustix::{
 };
 use tokio::net::TcpStream;
 
-/// How long a client may leave unread what it was sent: HTTP itself waits for ever. A socket's own patience is shorter.
+/// Longest time that sent data may stay unread. HTTP itself has no such limit. WebSockets have a
+/// shorter limit of their own.
 const UNREAD_TIMEOUT: Duration = Duration::from_secs(60);
 
-/// The connection of a request. Where the connection has moved to another thread there is none.
+/// Connection of a request. Absent if the connection has moved to another thread.
 #[derive(Debug, Clone, Copy)]
 pub(super) struct TcpConnection(RawFd);
 
@@ -30,24 +31,31 @@ impl TcpConnection {
         data.insert(connection);
     }
 
-    /// Has it closed once what it was sent goes unacknowledged, or unread, for so long. By itself a kernel takes a quarter of
-    /// an hour over the one, and is content for ever with the other.
-    pub(super) fn set_unread_timeout(self, patience: Duration) {
-        let milliseconds = u32::try_from(patience.as_millis()).unwrap_or(u32::MAX);
+    /// Makes the kernel close the connection if sent data stays unacknowledged or unread for
+    /// `timeout`.
+    ///
+    /// By default the kernel gives up unacknowledged data after a quarter of an hour, and unread
+    /// data never.
+    pub(super) fn set_unread_timeout(self, timeout: Duration) {
+        let milliseconds = u32::try_from(timeout.as_millis()).unwrap_or(u32::MAX);
         if let Err(e) = set_tcp_user_timeout(self.socket(), milliseconds) {
-            tracing::debug!("a connection keeps the system's patience: {e}");
+            tracing::debug!("a connection keeps the system's send timeout: {e}");
         }
     }
 
-    /// Whether the kernel takes more for the client: a third of what it holds for one is free again. It says so, too, where the
-    /// connection is broken, and so do we where it cannot be asked: for that nobody waits.
+    /// Returns true if the kernel accepts more data for the client: a third of its send buffer is
+    /// free.
+    ///
+    /// Also returns true if the connection is broken or cannot be polled, so that no caller blocks
+    /// on it.
     pub(super) fn has_room(&self) -> bool {
-        let mut asked = [PollFd::from_borrowed_fd(self.socket(), PollFlags::OUT)];
-        !matches!(poll(&mut asked, Some(&Timespec::default())), Ok(0))
+        let mut polled = [PollFd::from_borrowed_fd(self.socket(), PollFlags::OUT)];
+        !matches!(poll(&mut polled, Some(&Timespec::default())), Ok(0))
     }
 
     fn socket(&self) -> BorrowedFd<'_> {
-        // SAFETY: a connection is learnt of, and a request is answered, only while it is open.
+        // SAFETY: a connection is registered, and a request is answered, only while the descriptor
+        // is open.
         unsafe { BorrowedFd::borrow_raw(self.0) }
     }
 }
@@ -60,14 +68,16 @@ mod tests {
     use super::*;
 
     #[tokio::test]
-    async fn who_reads_nothing_is_given_up_by_the_kernel() {
-        let listener = TcpListener::bind("127.0.0.1:0").await.expect("it binds");
-        let _client = TcpStream::connect(listener.local_addr().expect("it is bound")).await.expect("it listens");
-        let (stream, _) = listener.accept().await.expect("somebody came");
+    async fn registered_connection_has_an_unread_timeout() {
+        let listener = TcpListener::bind("127.0.0.1:0").await.expect("the listener binds");
+        let _client = TcpStream::connect(listener.local_addr().expect("the listener is bound"))
+            .await
+            .expect("the client connects");
+        let (stream, _) = listener.accept().await.expect("a client has connected");
         let mut data = Extensions::new();
         TcpConnection::register(&stream, &mut data);
-        assert_eq!(tcp_user_timeout(&stream).expect("it is told"), 60_000);
-        data.get::<TcpConnection>().expect("it is known").set_unread_timeout(Duration::from_secs(5));
-        assert_eq!(tcp_user_timeout(&stream).expect("it is told"), 5_000);
+        assert_eq!(tcp_user_timeout(&stream).expect("the option is readable"), 60_000);
+        data.get::<TcpConnection>().expect("the connection is registered").set_unread_timeout(Duration::from_secs(5));
+        assert_eq!(tcp_user_timeout(&stream).expect("the option is readable"), 5_000);
     }
 }

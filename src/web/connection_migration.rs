@@ -1,5 +1,7 @@
-//! A request that leaves HTTP goes to the thread where its session lives, with its connection, and is answered there: see
-//! [`crate::threads`].
+//! Migration of connections: a request that leaves HTTP moves to its session's thread, with its
+//! connection, and is answered there.
+//!
+//! See [`crate::session_threads`].
 
 use std::{cell::Cell, future::poll_fn, net, pin::Pin, rc::Rc, task::Poll, time::Duration};
 
@@ -26,16 +28,19 @@ use crate::{
 };
 
 thread_local! {
-    /// The end of a connection that has moved just now, until whoever polls it here has seen that.
+    /// Completion of the connection that has just moved. Set until its poller on this thread takes
+    /// it.
     static MOVED: Cell<Option<oneshot::Receiver<()>>> = const { Cell::new(None) };
 }
 
-/// Serves connections as `connections` does, and waits for the end of those that have moved as well, because it is here that
-/// connections are counted. Of them it keeps nothing else: what HTTP has for a connection is 1.4 KiB. One that has had nothing to
-/// answer for as long as `quiet` is closed.
+/// Returns a service that serves connections with `connections` and counts them until they close.
+///
+/// Connections are counted on this thread, so the service also waits for connections that have
+/// moved. Nothing else of a moved connection is kept: HTTP's state for a connection is 1.4 KiB. A
+/// connection without a response in progress for `idle_timeout` is closed.
 pub(super) fn counted_connections<C>(
     connections: C,
-    quiet: Duration,
+    idle_timeout: Duration,
 ) -> impl ServiceFactory<TcpStream, Config = (), Response = (), Error = C::Error, InitError = C::InitError>
 where
     C: ServiceFactory<TcpStream, Config = (), Response = ()>,
@@ -46,7 +51,7 @@ where
         async move {
             let connections = Rc::new(connections.await?);
             Ok(fn_service(move |stream: TcpStream| {
-                let watch = IdleWatch::new(quiet, TcpConnection::of(&stream));
+                let watch = IdleWatch::new(idle_timeout, TcpConnection::of(&stream));
                 serve_until_closed(Box::pin(connections.call(stream)), watch)
             }))
         }
@@ -57,47 +62,48 @@ async fn serve_until_closed<E>(
     mut connection: Pin<Box<impl Future<Output = Result<(), E>>>>,
     mut watch: IdleWatch,
 ) -> Result<(), E> {
-    let mut elsewhere = None;
+    let mut moved = None;
     let result = poll_fn(|cx| {
         let polled = watch.poll(connection.as_mut(), cx);
-        elsewhere = MOVED.take().or(elsewhere.take());
+        moved = MOVED.take().or(moved.take());
         match polled {
-            Poll::Pending if elsewhere.is_none() => watch.poll_idle(cx).map(Ok),
+            Poll::Pending if moved.is_none() => watch.poll_idle(cx).map(Ok),
             polled => polled,
         }
     })
     .await;
     drop((connection, watch));
-    if let Some(over) = elsewhere {
-        // Where that thread has ended the server is ending too, and the connection with it.
-        let _ended = over.await;
+    if let Some(closed) = moved {
+        // The receive fails if that thread has ended. Then the server shuts down, and the
+        // connection with it.
+        let _ended = closed.await;
     }
     result
 }
 
-/// The way to those threads.
+/// Moves connections to the session threads.
 #[derive(Clone)]
 pub(super) struct ConnectionMigrator {
     threads: SessionThreads,
-    /// One for each thread.
+    /// Inbox of each thread. Bound: the accepted connections (`server.max_connections`).
     inboxes: Vec<mpsc::UnboundedSender<MigratingConnection>>,
 }
 
-/// A request on its way, with its connection.
+/// Request in transit to another thread, with its connection.
 struct MigratingConnection {
     head: RequestHead,
     stream: net::TcpStream,
-    /// What the client said right behind its request.
+    /// Bytes that the client sent right after its request.
     read_ahead: BytesMut,
-    /// What it was not sent yet of the answers before.
+    /// Bytes of earlier answers that are not yet sent.
     unsent: BytesMut,
-    /// Dropped when it is over.
+    /// Dropped when the connection closes.
     closed: oneshot::Sender<()>,
-    seat: SocketPlacement,
+    placement: SocketPlacement,
 }
 
 impl ConnectionMigrator {
-    /// Has requests answered by `app` on each thread.
+    /// Starts `app` on each thread. It answers the requests that move there.
     pub(super) fn new<F, A, B>(threads: SessionThreads, app: F) -> ConnectionMigrator
     where
         F: Fn() -> A + Clone + Send + 'static,
@@ -105,63 +111,65 @@ impl ConnectionMigrator {
         A::Service: 'static,
         B: MessageBody + 'static,
     {
-        let open = |place| {
-            let (door, arriving) = mpsc::unbounded_channel();
+        let open = |index| {
+            let (inbox, migrated) = mpsc::unbounded_channel();
             let app = app.clone();
-            threads.run(place, move || drop(rt::spawn(receive_migrated(app(), arriving))));
-            door
+            threads.run(index, move || drop(rt::spawn(receive_migrated(app(), migrated))));
+            inbox
         };
         let inboxes = threads.indexes().map(open).collect();
         ConnectionMigrator { threads, inboxes }
     }
 
-    /// To be called from within a connection that is [`counted`].
+    /// Moves a connection to the thread of its session. Call it only within a connection of
+    /// [`counted_connections`].
     pub(super) fn migrate(&self, request: &Request, framed: Framed<TcpStream, Codec>) {
         let head = request.head().clone();
-        let seat = self.threads.place_socket(session_id(&head));
-        let FramedParts { io, read_buf: read, write_buf: unsent, .. } = framed.into_parts();
-        let (over, is_over) = oneshot::channel();
+        let placement = self.threads.place_socket(session_id(&head));
+        let FramedParts { io, read_buf: read_ahead, write_buf: unsent, .. } = framed.into_parts();
+        let (closed, is_closed) = oneshot::channel();
         if let Ok(stream) = io.into_std() {
-            let door = &self.inboxes[seat.thread.index()];
-            let _ended = door.send(MigratingConnection { head, stream, read_ahead: read, unsent, closed: over, seat });
+            let inbox = &self.inboxes[placement.thread.index()];
+            let _ended = inbox.send(MigratingConnection { head, stream, read_ahead, unsent, closed, placement });
         }
-        MOVED.set(Some(is_over));
+        MOVED.set(Some(is_closed));
     }
 }
 
-/// Whether the other thread can answer it without knowing more of the connection than the request.
+/// Returns true if the other thread can answer the request without further state of the connection.
 pub(super) fn can_migrate(request: &Request) -> bool {
     request.method() == Method::GET && request.version() == Version::HTTP_11
 }
 
-/// The session that the address names.
+/// Returns the session that the address names, if any.
 fn session_id(head: &RequestHead) -> Option<SessionId> {
-    let of_chat = head.uri.path().strip_prefix("/ws/sessions/").and_then(|rest| rest.split('/').next());
-    let of_query = || head.uri.query()?.split('&').find_map(|pair| pair.strip_prefix("session="));
-    of_chat.or_else(of_query)?.parse().ok()
+    let chat_session = head.uri.path().strip_prefix("/ws/sessions/").and_then(|rest| rest.split('/').next());
+    let query_session = || head.uri.query()?.split('&').find_map(|pair| pair.strip_prefix("session="));
+    chat_session.or_else(query_session)?.parse().ok()
 }
 
-/// Takes in what arrives on this thread.
-async fn receive_migrated<A, B>(app: A, mut arriving: mpsc::UnboundedReceiver<MigratingConnection>)
+/// Serves the connections that move to this thread.
+async fn receive_migrated<A, B>(app: A, mut migrated: mpsc::UnboundedReceiver<MigratingConnection>)
 where
     A: ServiceFactory<Request, Config = (), Response = ServiceResponse<B>, Error = Error, InitError = ()>,
     A::Service: 'static,
     B: MessageBody + 'static,
 {
-    let Ok(app) = app.new_service(()).await else { return error!("the application does not start on this thread") };
+    let Ok(app) = app.new_service(()).await else {
+        return error!("cannot start the application on this session thread");
+    };
     let (app, config) = (Rc::new(app), ServiceConfig::default());
-    while let Some(MigratingConnection { head, stream, read_ahead: read, unsent, closed: over, seat }) =
-        arriving.recv().await
+    while let Some(MigratingConnection { head, stream, read_ahead, unsent, closed, placement }) = migrated.recv().await
     {
         let Ok(stream) = TcpStream::from_std(stream) else { continue };
-        let mut parts = FramedParts::with_read_buf(stream, Codec::new(config.clone()), read);
+        let mut parts = FramedParts::with_read_buf(stream, Codec::new(config.clone()), read_ahead);
         parts.write_buf = unsent;
         let framed = Framed::from_parts(parts);
         let mut request = Request::new();
         *request.head_mut() = head;
         let serving = serve(app.clone(), (request, framed));
         rt::spawn(async move {
-            let _until_then = (over, seat);
+            let _dropped_at_the_end = (closed, placement);
             serving.await;
         });
     }
@@ -172,17 +180,17 @@ mod tests {
     use super::*;
 
     #[test]
-    fn the_address_says_whose_thread_it_is() {
+    fn address_names_the_session() {
         let id = SessionId::generate();
-        let named = |uri: &str| {
+        let session_in = |uri: &str| {
             let mut head = RequestHead::default();
-            head.uri = uri.parse().expect("an address");
+            head.uri = uri.parse().expect("the URI is valid");
             session_id(&head)
         };
-        assert_eq!(named(&format!("/ws?after=3&session={id}")), Some(id));
-        assert_eq!(named(&format!("/ws/sessions/{id}/chat?token=x")), Some(id));
-        assert_eq!(named("/ws"), None);
-        assert_eq!(named("/ws?session="), None);
-        assert_eq!(named("/ws?session=nonsense"), None, "it is answered as such, on any thread");
+        assert_eq!(session_in(&format!("/ws?after=3&session={id}")), Some(id));
+        assert_eq!(session_in(&format!("/ws/sessions/{id}/chat?token=x")), Some(id));
+        assert_eq!(session_in("/ws"), None);
+        assert_eq!(session_in("/ws?session="), None);
+        assert_eq!(session_in("/ws?session=nonsense"), None, "any thread rejects an invalid id");
     }
 }

@@ -1,4 +1,4 @@
-//! Every way in which a request can fail, as one JSON body with the fitting status.
+//! Failures of requests: one JSON body with a code, a message and the fitting status.
 
 use actix::MailboxError;
 use actix_web::{
@@ -13,7 +13,7 @@ use serde::Serialize;
 use super::auth::AuthError;
 use crate::{sandbox::SandboxError, session::RequestError, store::StoreError};
 
-/// What REST answers in place of what was asked for.
+/// Failure of a request: status, code and message.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 #[error("{message}")]
 pub(super) struct ApiError {
@@ -22,13 +22,14 @@ pub(super) struct ApiError {
     message: String,
 }
 
-/// `{"error": {"code", "message"}}`
+/// Error answer: `{"error": {"code", "message"}}`.
 #[derive(Serialize, utoipa::ToSchema)]
 pub(super) struct ErrorAnswer {
     #[schema(value_type = Object, example = json!({"code": "not_found", "message": "no session `01J…`"}))]
     error: ErrorBody,
 }
 
+/// Result of a handler.
 pub(super) type ApiResult = Result<HttpResponse, ApiError>;
 
 impl ApiError {
@@ -48,27 +49,29 @@ impl ApiError {
         ApiError::new(StatusCode::SERVICE_UNAVAILABLE, "unavailable", message)
     }
 
-    /// What an answer of the framework's own means, which comes without a body that we wrote.
+    /// Returns the error for a status that the framework answers without a body.
     pub(super) fn of_status(status: StatusCode, method: &str, path: &str) -> ApiError {
         match status {
             StatusCode::METHOD_NOT_ALLOWED => {
-                ApiError::new(status, "method_not_allowed", format!("`{path}` does not answer to {method}"))
+                ApiError::new(status, "method_not_allowed", format!("`{path}` does not support {method}"))
             }
             StatusCode::NOT_FOUND => ApiError::not_found(format!("there is nothing at `{path}`")),
             StatusCode::PAYLOAD_TOO_LARGE => ApiError::new(status, "too_large", "the body is too large"),
             status if status.is_client_error() => {
-                ApiError::new(status, "invalid_args", format!("{method} `{path}` is no request that can be understood"))
+                ApiError::new(status, "invalid_args", format!("{method} `{path}` is not a valid request"))
             }
-            status => ApiError::new(status, "internal", "the server failed; its log says why"),
+            status => ApiError::new(status, "internal", "the server failed; the reason is in its log"),
         }
     }
 }
 
 impl ApiError {
-    /// The same for a person who opened an address in a browser. It loads nothing, as its policy allows no style of its own.
+    /// Returns the error as an HTML page for a person in a browser. The page loads nothing: the
+    /// content security policy allows no inline style.
     pub(super) fn error_page(&self) -> String {
         let title = self.status.canonical_reason().unwrap_or("Failed");
-        // What was asked for is in it, so it may be anything. What stands between two backticks is to be typed.
+        // The message can contain anything that the client sent. Text between two backticks is
+        // code.
         let message = self.message.replace('&', "&amp;").replace('<', "&lt;");
         let parts = message.split('`').enumerate();
         let message: String = parts
@@ -114,8 +117,8 @@ impl ResponseError for ApiError {
 }
 
 impl From<RequestError> for ApiError {
-    fn from(refusal: RequestError) -> ApiError {
-        let status = match refusal {
+    fn from(error: RequestError) -> ApiError {
+        let status = match error {
             RequestError::NoSession(_) | RequestError::NotQueued(_) | RequestError::NoRequest(_) => {
                 StatusCode::NOT_FOUND
             }
@@ -130,10 +133,10 @@ impl From<RequestError> for ApiError {
             | RequestError::Unreadable(_) => StatusCode::CONFLICT,
             RequestError::Overloaded(_) => StatusCode::TOO_MANY_REQUESTS,
             RequestError::Journal(_) | RequestError::Unavailable(_) => StatusCode::SERVICE_UNAVAILABLE,
-            // Nobody is told to ask again in a second: that might do it twice.
+            // No `Retry-After`: the request may have been carried out, and a retry could repeat it.
             RequestError::Unanswered => StatusCode::INTERNAL_SERVER_ERROR,
         };
-        ApiError::new(status, refusal.code(), refusal.to_string())
+        ApiError::new(status, error.code(), error.to_string())
     }
 }
 
@@ -170,32 +173,32 @@ impl From<SandboxError> for ApiError {
 }
 
 impl From<AuthError> for ApiError {
-    fn from(denial: AuthError) -> ApiError {
-        let (status, code) = match denial {
+    fn from(error: AuthError) -> ApiError {
+        let (status, code) = match error {
             AuthError::Host(_) => (StatusCode::FORBIDDEN, "foreign_host"),
             AuthError::Origin(_) | AuthError::CookieAlone => (StatusCode::FORBIDDEN, "foreign_origin"),
             AuthError::NoToken | AuthError::WrongToken => (StatusCode::UNAUTHORIZED, "unauthenticated"),
             AuthError::NotJson => (StatusCode::UNSUPPORTED_MEDIA_TYPE, "not_json"),
         };
-        ApiError::new(status, code, denial.to_string())
+        ApiError::new(status, code, error.to_string())
     }
 }
 
-/// An actor that did not answer: it is ending, or it panicked over this very message.
+/// Failed request to an actor: the actor is stopping, or panicked while handling the message.
 impl From<MailboxError> for ApiError {
     fn from(_: MailboxError) -> ApiError {
-        ApiError::unavailable("the session is just coming back; ask again")
+        ApiError::unavailable("the session is restarting; try again")
     }
 }
 
-/// A request for a socket that lacks a part of what makes it one.
+/// Returns the error for an address of a socket without a valid WebSocket handshake.
 pub(super) fn bad_handshake(error: &actix_web::Error) -> ApiError {
-    ApiError::invalid(format!("this address is a WebSocket's, and the request does not open one: {error}"))
+    ApiError::invalid(format!("this address is a WebSocket, and the request is not a valid handshake: {error}"))
 }
 
-/// A body that is no JSON, not of the wanted shape, or too large.
-pub(super) fn bad_json(error: JsonPayloadError, _: &HttpRequest) -> actix_web::Error {
-    let failure = match error {
+/// Returns the error for a body that is not JSON, has the wrong shape, or is too large.
+pub(super) fn bad_json(cause: JsonPayloadError, _: &HttpRequest) -> actix_web::Error {
+    let error = match cause {
         JsonPayloadError::OverflowKnownLength { limit, .. } | JsonPayloadError::Overflow { limit } => ApiError::new(
             StatusCode::PAYLOAD_TOO_LARGE,
             "too_large",
@@ -203,20 +206,20 @@ pub(super) fn bad_json(error: JsonPayloadError, _: &HttpRequest) -> actix_web::E
         ),
         JsonPayloadError::ContentType => AuthError::NotJson.into(),
         JsonPayloadError::Deserialize(e) if e.is_syntax() || e.is_eof() => {
-            ApiError::new(StatusCode::BAD_REQUEST, "invalid_json", format!("the body is no JSON: {e}"))
+            ApiError::new(StatusCode::BAD_REQUEST, "invalid_json", format!("the body is not valid JSON: {e}"))
         }
         JsonPayloadError::Deserialize(e) => ApiError::invalid(format!("the body: {e}")),
         other => ApiError::invalid(format!("the body could not be read: {other}")),
     };
-    failure.into()
+    error.into()
 }
 
-/// A query string with an unknown parameter, or a value of the wrong type.
+/// Returns the error for a query with an unknown parameter or a value of the wrong type.
 pub(super) fn bad_query(error: &serde_path_to_error::Error<serde::de::value::Error>) -> ApiError {
     let (name, detail) = (format!("`{}`", error.path()), error.inner().to_string());
-    // One that is unknown, or comes twice, is named already.
+    // An error about an unknown or repeated parameter already contains the name.
     if detail.contains(&name) || error.path().iter().next().is_none() {
         return ApiError::invalid(format!("the query: {detail}"));
     }
-    ApiError::invalid(format!("the query: {name}: {detail}; `/api/openapi.json` says what it takes"))
+    ApiError::invalid(format!("the query: {name}: {detail}; `/api/openapi.json` describes the parameter"))
 }

@@ -1,4 +1,4 @@
-//! Files of a session's workspace over REST: so far, how one is put there.
+//! Files of a session's workspace over REST: uploads.
 
 use std::io;
 
@@ -22,24 +22,26 @@ use crate::{
     session::RequestError,
 };
 
-/// A file that has come.
+/// Uploaded file.
 #[derive(Serialize, utoipa::ToSchema)]
 pub(super) struct Uploaded {
-    /// Inside the workspace: what a message's `attachments` name.
+    /// Path inside the workspace, as a message's `attachments` name it.
     path: String,
     bytes: u64,
 }
 
-/// Put a file into the workspace. The body is the file; directories on the way are made. `If-None-Match: *` leaves a file
-/// that is there as it is.
+/// Uploads a file into the workspace.
+///
+/// The body is the file. Missing directories are created. `If-None-Match: *` keeps a file that
+/// already exists.
 #[utoipa::path(put, path = "/api/sessions/{id}/files/{path}", tag = "files",
-    params(("id" = String, Path), ("path" = String, Path, description = "inside the workspace, such as `uploads/plan.pdf`"),
-        ("If-None-Match" = Option<String>, Header, description = "`*`: only where nothing has that name")),
-    responses((status = 201, body = Uploaded), (status = 200, body = Uploaded, description = "took the place of another"),
-        (status = 412, body = ErrorAnswer, description = "the name is taken"),
-        (status = 413, body = ErrorAnswer, description = "larger than `server.max_upload`")))]
+    params(("id" = String, Path), ("path" = String, Path, description = "path inside the workspace, such as `uploads/plan.pdf`"),
+        ("If-None-Match" = Option<String>, Header, description = "`*`: upload only if the path does not exist")),
+    responses((status = 201, body = Uploaded), (status = 200, body = Uploaded, description = "replaced an existing file"),
+        (status = 412, body = ErrorAnswer, description = "the path already exists"),
+        (status = 413, body = ErrorAnswer, description = "the file is larger than `server.max_upload`")))]
 pub(super) async fn put(
-    parts: Data<WebServices>,
+    services: Data<WebServices>,
     id: SessionPath,
     path: Path<(String, String)>,
     req: HttpRequest,
@@ -49,32 +51,32 @@ pub(super) async fn put(
     let inner: InnerPath =
         path.parse().map_err(|e: crate::sandbox::InvalidInnerPath| ApiError::invalid(e.to_string()))?;
     let existing = existing(&req)?;
-    let limit = parts.config.server.max_upload.as_u64();
+    let limit = services.config.server.max_upload.as_u64();
     if content_length(&req).is_some_and(|bytes| bytes > limit) {
         return Err(too_large(limit));
     }
-    if parts.snapshot(id.0).await?.record.state == AgentState::Ended {
+    if services.snapshot(id.0).await?.record.state == AgentState::Ended {
         return Err(RequestError::Ended.into());
     }
     let failed = |e: io::Error| write_error(&path, &e);
-    let incoming = parts.workspaces.receive(id.0, &inner).map_err(failed)?;
+    let incoming = services.workspaces.receive(id.0, &inner).map_err(failed)?;
     let mut file = tokio::fs::File::from_std(incoming.file.try_clone().map_err(failed)?);
     let mut bytes = 0_u64;
-    while let Some(piece) = body.next().await {
-        let piece = piece.map_err(|e| ApiError::invalid(format!("the upload broke off: {e}")))?;
-        bytes += piece.len() as u64;
+    while let Some(chunk) = body.next().await {
+        let chunk = chunk.map_err(|e| ApiError::invalid(format!("the upload was interrupted: {e}")))?;
+        bytes += chunk.len() as u64;
         if bytes > limit {
             return Err(too_large(limit));
         }
-        file.write_all(&piece).await.map_err(failed)?;
+        file.write_all(&chunk).await.map_err(failed)?;
     }
     file.flush().await.map_err(failed)?;
     let status = match incoming.finish(existing).map_err(failed)? {
         UploadOutcome::Created => StatusCode::CREATED,
         UploadOutcome::Replaced => StatusCode::OK,
         UploadOutcome::Skipped => {
-            let why = format!("`{path}` is there already; leave `If-None-Match` out to replace it");
-            return Err(ApiError::new(StatusCode::PRECONDITION_FAILED, "exists", why));
+            let message = format!("`{path}` already exists; leave `If-None-Match` out to replace it");
+            return Err(ApiError::new(StatusCode::PRECONDITION_FAILED, "exists", message));
         }
     };
     Ok(HttpResponse::build(status).json(Uploaded { path, bytes }))
@@ -84,7 +86,7 @@ fn existing(req: &HttpRequest) -> Result<ExistingFilePolicy, ApiError> {
     match req.headers().get(header::IF_NONE_MATCH).map(|value| value.as_bytes()) {
         None => Ok(ExistingFilePolicy::Replace),
         Some(b"*") => Ok(ExistingFilePolicy::Keep),
-        Some(_) => Err(ApiError::invalid("`If-None-Match` is `*` here, or left out")),
+        Some(_) => Err(ApiError::invalid("`If-None-Match` must be `*` or absent")),
     }
 }
 
@@ -93,8 +95,8 @@ fn content_length(req: &HttpRequest) -> Option<u64> {
 }
 
 fn too_large(limit: u64) -> ApiError {
-    let why = format!("the file is larger than {limit} bytes, which is `server.max_upload`");
-    ApiError::new(StatusCode::PAYLOAD_TOO_LARGE, "too_large", why)
+    let message = format!("the file is larger than {limit} bytes, which is `server.max_upload`");
+    ApiError::new(StatusCode::PAYLOAD_TOO_LARGE, "too_large", message)
 }
 
 fn write_error(path: &str, error: &io::Error) -> ApiError {
@@ -102,7 +104,7 @@ fn write_error(path: &str, error: &io::Error) -> ApiError {
         io::ErrorKind::NotADirectory => ApiError::new(
             StatusCode::CONFLICT,
             "conflict",
-            format!("something on the way to `{path}` is no directory; links are not followed"),
+            format!("a parent of `{path}` is not a directory; links are not followed"),
         ),
         io::ErrorKind::IsADirectory => {
             ApiError::new(StatusCode::CONFLICT, "conflict", format!("`{path}` is a directory"))
@@ -110,7 +112,7 @@ fn write_error(path: &str, error: &io::Error) -> ApiError {
         io::ErrorKind::StorageFull | io::ErrorKind::QuotaExceeded => ApiError::new(
             StatusCode::INSUFFICIENT_STORAGE,
             "disk_full",
-            format!("there is no space left for `{path}`; nothing of it is kept"),
+            format!("no space is left for `{path}`; no partial file is kept"),
         ),
         _ => ApiError::unavailable(format!("`{path}` cannot be written: {error}")),
     }

@@ -1,4 +1,4 @@
-//! What machines ask: alive, ready, and how much of everything.
+//! Endpoints for monitoring: liveness, readiness, metrics.
 
 use std::{collections::HashMap, fmt::Display, future::Future, time::Duration};
 
@@ -12,29 +12,31 @@ use super::{
 };
 use crate::telemetry;
 
-/// A store or an engine that takes longer is not ready: whoever asks, asks often.
+/// Limit for a check of the store or the sandbox engine. Monitors probe often, so a slower part
+/// counts as not ready.
 const CHECK_TIMEOUT: Duration = Duration::from_secs(2);
 
-/// This process answers.
+/// Reports that this process answers.
 #[utoipa::path(get, path = "/healthz", tag = "health", security(()), responses((status = 200, body = Object)))]
 pub(super) async fn alive() -> HttpResponse {
     HttpResponse::Ok().json(json!({"status": "ok"}))
 }
 
-/// Store and sandbox engine answer, so sessions can be served.
+/// Reports whether the store and the sandbox engine answer, so that sessions can be served.
 #[utoipa::path(get, path = "/readyz", tag = "health",
     responses((status = 200, body = Object), (status = 503, body = Object)))]
-pub(super) async fn ready(parts: Data<WebServices>) -> HttpResponse {
-    let (store, sandbox) = tokio::join!(with_timeout(parts.store.check()), with_timeout(parts.sandbox.check()));
-    let wrong: Vec<_> = [("store", &store), ("sandbox", &sandbox)]
+pub(super) async fn ready(services: Data<WebServices>) -> HttpResponse {
+    let (store, sandbox) = tokio::join!(with_timeout(services.store.check()), with_timeout(services.sandbox.check()));
+    let failures: Vec<_> = [("store", &store), ("sandbox", &sandbox)]
         .iter()
-        .filter_map(|(what, state)| state.as_ref().err().map(|why| format!("{what}: {why}")))
+        .filter_map(|(name, state)| state.as_ref().err().map(|reason| format!("{name}: {reason}")))
         .collect();
-    let mut body = json!({"ready": wrong.is_empty(), "store": status_text(&store), "sandbox": status_text(&sandbox)});
-    if wrong.is_empty() {
+    let mut body =
+        json!({"ready": failures.is_empty(), "store": status_text(&store), "sandbox": status_text(&sandbox)});
+    if failures.is_empty() {
         return HttpResponse::Ok().json(body);
     }
-    body["error"] = json!({"code": "not_ready", "message": wrong.join("; ")});
+    body["error"] = json!({"code": "not_ready", "message": failures.join("; ")});
     HttpResponse::build(StatusCode::SERVICE_UNAVAILABLE).json(body)
 }
 
@@ -48,32 +50,32 @@ async fn with_timeout<E: Display>(check: impl Future<Output = Result<(), E>>) ->
 fn status_text(state: &Result<(), String>) -> Value {
     match state {
         Ok(()) => "ok".into(),
-        Err(why) => why.as_str().into(),
+        Err(reason) => reason.as_str().into(),
     }
 }
 
-/// Counters and gauges, as Prometheus reads them.
+/// Returns counters and gauges in the Prometheus text format.
 #[utoipa::path(get, path = "/metrics", tag = "health", responses((status = 200, body = String)))]
-pub(super) async fn metrics(parts: Data<WebServices>) -> ApiResult {
-    // Named here, so that they are shown from the start and not only once something was counted.
+pub(super) async fn metrics(services: Data<WebServices>) -> ApiResult {
+    // Registered here, so that the counter is exported before the first event is appended.
     std::sync::LazyLock::force(&telemetry::EVENTS_APPENDED);
     let mut sessions = HashMap::new();
-    for snapshot in parts.store.live().await? {
+    for snapshot in services.store.live().await? {
         *sessions.entry(snapshot.record.state.name()).or_insert(0) += 1;
     }
     let mut actors = HashMap::new();
-    for row in parts.actor_registry.rows() {
+    for row in services.actor_registry.rows() {
         let kind = serde_json::to_value(row.kind).ok().and_then(|kind| kind.as_str().map(str::to_owned));
         *actors.entry(kind.unwrap_or_default()).or_insert(0) += 1;
     }
     let text = gauges("greenroom_sessions", "Sessions that have not ended, by state.", "state", &sessions)
         .and_then(|first| Ok(first + &gauges("greenroom_actors", "Live actors, by kind.", "kind", &actors)?))
         .and_then(|gauges| Ok(gauges + &TextEncoder::new().encode_to_string(&prometheus::gather())?))
-        .map_err(|e| ApiError::unavailable(format!("the metrics could not be written: {e}")))?;
+        .map_err(|e| ApiError::unavailable(format!("cannot encode the metrics: {e}")))?;
     Ok(HttpResponse::Ok().content_type("text/plain; version=0.0.4; charset=utf-8").body(text))
 }
 
-/// What is counted at the moment of asking, and so needs no memory between two questions.
+/// Encodes gauges whose values are counted at each request and not stored in between.
 fn gauges<K: AsRef<str>>(name: &str, help: &str, label: &str, values: &HashMap<K, i64>) -> prometheus::Result<String> {
     let registry = Registry::new();
     let gauge = IntGaugeVec::new(Opts::new(name, help), &[label])?;

@@ -1,4 +1,5 @@
-//! A session's journal over REST: its events, the large contents that they refer to, and all of it as one file.
+//! Journal of a session over REST: its events, the large contents that events refer to, and
+//! exports.
 
 use std::sync::Arc;
 
@@ -21,36 +22,40 @@ use crate::store::{
 
 mod markdown;
 
-/// One read of the store, and the most that one answer holds in memory.
+/// Bounds of one read of the store. An answer holds at most this much in memory.
 const CHUNK: ReadLimit = ReadLimit { events: 1_000, bytes: 1024 * 1024 };
 
 #[derive(Deserialize, utoipa::IntoParams)]
 #[serde(deny_unknown_fields)]
 #[into_params(parameter_in = Query)]
 pub(super) struct EventsQuery {
-    /// Events after this number; 0, as if left out, is from the start.
+    /// Return events after this number. Default: 0, from the start.
     #[serde(default)]
     after: Seq,
-    /// The newest so many, in place of `after`.
+    /// Return this many of the newest events, instead of those after `after`.
     last: Option<Seq>,
-    /// At most 1000; 100 if not given, of `last` all of them. An answer ends earlier where it would grow beyond 1 MiB, and one
-    /// of the newest begins later. A stream ends after so many events, and goes on for ever if not given.
+    /// Largest number of events, at most 1000. Default: 100, or `last` if given. An answer ends
+    /// earlier when it reaches 1 MiB; with `last`, it begins later. A stream ends after this number
+    /// of events; by default it does not end.
     limit: Option<usize>,
-    /// Only actions and observations of this name.
+    /// Return only actions and observations of this name.
     kind: Option<String>,
 }
 
 impl EventsQuery {
-    /// Behind which event it begins in a journal that ends with `tail`.
+    /// Returns the event after which the answer begins, in a journal that ends with `tail`.
+    ///
+    /// # Errors
+    /// `after` and `last` are both given.
     fn start_after(&self, tail: Seq) -> Result<Seq, ApiError> {
         match self.last {
             None => Ok(self.after),
             Some(_) if self.after > 0 => Err(ApiError::invalid("`after` and `last` exclude each other")),
-            Some(last) => Ok(tail.saturating_sub(self.max_events().map_or(last, |most| last.min(most as Seq)))),
+            Some(last) => Ok(tail.saturating_sub(self.max_events().map_or(last, |max| last.min(max as Seq)))),
         }
     }
 
-    /// How many events at most, where that was asked for.
+    /// Returns the limit for the number of events, if the client gave one.
     fn max_events(&self) -> Option<usize> {
         self.limit.map(|limit| limit.clamp(1, CHUNK.events))
     }
@@ -73,35 +78,38 @@ enum ExportFormat {
     Md,
 }
 
-/// Read events, oldest first: `{items, last_seq}`. With `Accept: text/event-stream` all of them and those to come, as
-/// server-sent events: `id` is the event's number, growing items come as `event: delta`, `Last-Event-ID` resumes.
+/// Returns events, oldest first: `{items, last_seq}`; also as a stream.
+///
+/// With `Accept: text/event-stream` the answer is a stream of server-sent events that continues
+/// with new events. `id` is the event's number, growing items arrive as `event: delta`, and
+/// `Last-Event-ID` resumes.
 #[utoipa::path(get, path = "/api/sessions/{id}/events", tag = "journal", params(("id" = String, Path), EventsQuery),
     responses((status = 200, body = Object), (status = 404, body = ErrorAnswer)))]
 pub(super) async fn events(
     req: HttpRequest,
-    parts: Data<WebServices>,
+    services: Data<WebServices>,
     id: SessionPath,
-    QueryParams(span): QueryParams<EventsQuery>,
+    QueryParams(query): QueryParams<EventsQuery>,
 ) -> ApiResult {
     if stream::is_requested(&req) {
-        let after = match span.last {
-            Some(_) => span.start_after(parts.snapshot(id.0).await?.tail)?,
-            None => span.after,
+        let after = match query.last {
+            Some(_) => query.start_after(services.snapshot(id.0).await?.tail)?,
+            None => query.after,
         };
-        let part = stream::EventStreamQuery {
+        let stream_query = stream::EventStreamQuery {
             after: stream::resume_after(&req, after)?,
-            max_events: span.max_events(),
-            kind: span.kind,
+            max_events: query.max_events(),
+            kind: query.kind,
         };
-        return stream::respond(&req, &parts, id.0, part).await;
+        return stream::respond(&req, &services, id.0, stream_query).await;
     }
-    let last_seq = parts.snapshot(id.0).await?.tail;
-    let after = span.start_after(last_seq)?;
-    let items = match span.last {
-        None => find(parts.store.as_ref(), id.0, (after, last_seq), &span).await?,
+    let last_seq = services.snapshot(id.0).await?.tail;
+    let after = query.start_after(last_seq)?;
+    let items = match query.last {
+        None => find(services.store.as_ref(), id.0, (after, last_seq), &query).await?,
         Some(last) => {
-            let events = usize::try_from(last).unwrap_or(usize::MAX).min(span.max_events().unwrap_or(CHUNK.events));
-            newest(parts, id.0, last_seq, ReadLimit { events, ..CHUNK }, span.kind).await?
+            let events = usize::try_from(last).unwrap_or(usize::MAX).min(query.max_events().unwrap_or(CHUNK.events));
+            newest(services, id.0, last_seq, ReadLimit { events, ..CHUNK }, query.kind).await?
         }
     };
     let mut body = BytesMut::from(&br#"{"items":"#[..]);
@@ -110,7 +118,7 @@ pub(super) async fn events(
     Ok(HttpResponse::Ok().content_type("application/json").body(body.freeze()))
 }
 
-/// As JSON.
+/// Encodes events as a JSON array.
 pub(super) fn json_array(events: &[JournalEvent]) -> Bytes {
     let mut array = BytesMut::from(&b"["[..]);
     for (n, event) in events.iter().enumerate() {
@@ -123,34 +131,37 @@ pub(super) fn json_array(events: &[JournalEvent]) -> Bytes {
     array.freeze()
 }
 
-/// Of the newest events up to `tail`, oldest first, those of `kind`: as many of them as keep to `most`, but at least one.
+/// Returns the newest events up to `tail`, oldest first: those of `kind` that fit into `limit`, but
+/// at least one.
 pub(super) async fn newest(
-    parts: Data<WebServices>,
+    services: Data<WebServices>,
     id: SessionId,
     tail: Seq,
-    most: ReadLimit,
+    limit: ReadLimit,
     kind: Option<String>,
 ) -> Result<Vec<JournalEvent>, ApiError> {
-    let after = tail.saturating_sub(most.events as Seq);
+    let after = tail.saturating_sub(limit.events as Seq);
     let keep = |mut events: Vec<JournalEvent>, chunk: Vec<StoredEvent>| {
         events.extend(chunk.into_iter().filter_map(|(_, event)| filter_kind(event, kind.as_deref())));
-        events.drain(..oldest_to_drop(&events, most.bytes));
+        events.drain(..oldest_to_drop(&events, limit.bytes));
         std::future::ready(Ok(events))
     };
-    chunks(parts, id, after, tail).try_fold(Vec::new(), keep).await
+    chunks(services, id, after, tail).try_fold(Vec::new(), keep).await
 }
 
 fn filter_kind(event: JournalEvent, kind: Option<&str>) -> Option<JournalEvent> {
     match kind {
         None => Some(event),
-        // It shares its memory with all that was read with it.
+        // The event shares its buffer with all events of its read. A copy releases the others.
         Some(kind) => {
             matches_kind(&event, kind).then(|| JournalEvent { json: Bytes::copy_from_slice(&event.json), ..event })
         }
     }
 }
 
-/// How many of the oldest are to be left out, so that the others are `bytes` together at most, or one is left.
+/// Returns the number of oldest events to drop.
+///
+/// The rest has at most `bytes` bytes, or is a single event.
 fn oldest_to_drop(events: &[JournalEvent], bytes: usize) -> usize {
     let mut size = 0;
     let fits = |event: &&JournalEvent| {
@@ -161,65 +172,68 @@ fn oldest_to_drop(events: &[JournalEvent], bytes: usize) -> usize {
     events.len().saturating_sub(count)
 }
 
-/// The events that were asked for, as they stand in the journal behind `after` up to `tail`. What has come since then is not
-/// among them: whoever goes on from that tail gets it next, and would have it twice.
+/// Returns the requested events after `after` and up to `tail`.
 ///
-/// An answer without events says that there are none of that kind up to `tail`: so all of a journal may have to be read for it.
+/// Events after `tail` are left out. A client that continues from `tail` would receive them twice.
+/// An empty answer means that no event up to `tail` has the kind. So a request may read the whole
+/// journal.
 async fn find(
     store: &dyn Store,
     id: SessionId,
     (mut after, tail): (Seq, Seq),
-    span: &EventsQuery,
+    query: &EventsQuery,
 ) -> Result<Vec<JournalEvent>, ApiError> {
-    let wanted = span.max_events().unwrap_or(100);
+    let max_events = query.max_events().unwrap_or(100);
     let (mut found, mut size) = (Vec::new(), 0);
     while after < tail {
-        // With a kind to look for, most of what is read is left out.
-        let events = if span.kind.is_some() { CHUNK.events } else { wanted - found.len() };
+        // With a kind filter, most events of a read are dropped.
+        let events = if query.kind.is_some() { CHUNK.events } else { max_events - found.len() };
         let chunk = read_past_damage(store, id, after, ReadLimit { events, ..CHUNK }).await?;
         let Some((last, _)) = chunk.last() else { break };
         after = *last;
         let chunk = chunk.into_iter().take_while(|(seq, _)| *seq <= tail);
-        for event in chunk.filter_map(|(_, event)| filter_kind(event, span.kind.as_deref())) {
+        for event in chunk.filter_map(|(_, event)| filter_kind(event, query.kind.as_deref())) {
             size += event.json.len();
             if !found.is_empty() && size > CHUNK.bytes {
                 return Ok(found);
             }
             found.push(event);
-            if found.len() == wanted {
+            if found.len() == max_events {
                 return Ok(found);
             }
         }
-        // Others have their turn between two reads, also where a store answers from memory.
+        // Yields between two reads, also with a store that answers from memory.
         tokio::task::yield_now().await;
     }
     Ok(found)
 }
 
-/// The whole session in one file: `jsonl`, a line with the session and one for each event, or `md`, to be read.
+/// Exports a session as one file: `jsonl` or `md`.
+///
+/// `jsonl` has one line with the session and one line for each event. `md` is for reading.
 #[utoipa::path(get, path = "/api/sessions/{id}/export", tag = "journal", params(("id" = String, Path), ExportQuery),
     responses((status = 200, body = String), (status = 404, body = ErrorAnswer)))]
 pub(super) async fn export(
-    parts: Data<WebServices>,
+    services: Data<WebServices>,
     id: SessionPath,
-    QueryParams(form): QueryParams<ExportQuery>,
+    QueryParams(query): QueryParams<ExportQuery>,
 ) -> ApiResult {
-    let snapshot = parts.snapshot(id.0).await?;
-    let (kind, extension, head) = match form.format {
+    let snapshot = services.snapshot(id.0).await?;
+    let (kind, extension, head) = match query.format {
         ExportFormat::Jsonl => ("application/x-ndjson", "jsonl", format!("{}\n", json!({"session": snapshot.record}))),
         ExportFormat::Md => ("text/markdown; charset=utf-8", "md", markdown::head(&snapshot.record)),
     };
-    let format = form.format;
+    let format = query.format;
     let head = futures::stream::once(std::future::ready(Ok(Bytes::from(head))));
-    let events = chunks(parts, id.0, 0, snapshot.tail).map_ok(Some);
+    let events = chunks(services, id.0, 0, snapshot.tail).map_ok(Some);
     let end = futures::stream::once(std::future::ready(Ok(None)));
-    let mut reader = markdown::MarkdownExport::default();
+    let mut markdown_export = markdown::MarkdownExport::default();
     let events = events.chain(end).map_ok(move |chunk| match (format, chunk) {
         (ExportFormat::Jsonl, chunk) => lines(&chunk.unwrap_or_default()),
         (ExportFormat::Md, Some(chunk)) => {
-            chunk.iter().map(|(_, event)| reader.event(&event.json)).collect::<String>().into()
+            chunk.iter().map(|(_, event)| markdown_export.event(&event.json)).collect::<String>().into()
         }
-        (ExportFormat::Md, None) => reader.end().into(),
+        (ExportFormat::Md, None) => markdown_export.end().into(),
     });
     let name = format!("attachment; filename=\"greenroom-{}.{extension}\"", id.0);
     Ok(HttpResponse::Ok()
@@ -228,20 +242,20 @@ pub(super) async fn export(
         .streaming(futures::StreamExt::chain(head, events)))
 }
 
-/// The journal behind `after` up to `tail`, a chunk at a time, as fast as it is taken.
+/// Streams the journal after `after` and up to `tail` in chunks, at the pace of the reader.
 fn chunks(
-    parts: Data<WebServices>,
+    services: Data<WebServices>,
     id: SessionId,
     after: Seq,
     tail: Seq,
 ) -> impl Stream<Item = Result<Vec<StoredEvent>, ApiError>> {
-    futures::stream::try_unfold((parts, after), move |(parts, after)| async move {
+    futures::stream::try_unfold((services, after), move |(services, after)| async move {
         if after >= tail {
             return Ok(None);
         }
-        let mut chunk = read_past_damage(parts.store.as_ref(), id, after, CHUNK).await?;
+        let mut chunk = read_past_damage(services.store.as_ref(), id, after, CHUNK).await?;
         chunk.retain(|(seq, _)| *seq <= tail);
-        Ok(chunk.last().map(|(last, _)| *last).map(|last| (chunk, (parts, last))))
+        Ok(chunk.last().map(|(last, _)| *last).map(|last| (chunk, (services, last))))
     })
 }
 
@@ -254,18 +268,19 @@ fn lines(chunk: &[StoredEvent]) -> Bytes {
     bytes.freeze()
 }
 
-/// A content that was too large for its event, as a download.
+/// Downloads a content that is too large for its event.
 #[utoipa::path(get, path = "/api/sessions/{id}/contents/{name}", tag = "journal",
     params(("id" = String, Path), ("name" = String, Path)),
     responses((status = 200, body = Vec<u8>), (status = 404, body = ErrorAnswer)))]
-pub(super) async fn content(parts: Data<WebServices>, id: SessionPath, req: HttpRequest) -> ApiResult {
+pub(super) async fn content(services: Data<WebServices>, id: SessionPath, req: HttpRequest) -> ApiResult {
     let name = req.match_info().query("name");
-    let content = parts.store.content(id.0, name, 0, CONTENT_PART).await?;
-    let first = content.ok_or_else(|| ApiError::not_found(format!("session `{}` keeps no content `{name}`", id.0)))?;
+    let content = services.store.content(id.0, name, 0, CONTENT_PART).await?;
+    let first = content.ok_or_else(|| ApiError::not_found(format!("session `{}` has no content `{name}`", id.0)))?;
     let total = first.total;
-    let rest = remaining_parts(parts.store.clone(), id.0, name.to_owned(), first.bytes.len() as u64);
+    let rest = remaining_parts(services.store.clone(), id.0, name.to_owned(), first.bytes.len() as u64);
     let whole = futures::stream::once(async { Ok(first.bytes) }).chain(rest);
-    // Whatever an agent wrote must never run as a page of ours: it has no type, and no browser shows it.
+    // An agent's output must never run as a page of this origin. The answer has no type that a
+    // browser renders.
     Ok(HttpResponse::Ok()
         .content_type("application/octet-stream")
         .insert_header((header::CONTENT_DISPOSITION, "attachment; filename=\"content.txt\""))
@@ -273,7 +288,7 @@ pub(super) async fn content(parts: Data<WebServices>, id: SessionPath, req: Http
         .body(SizedStream::new(total, whole)))
 }
 
-/// What follows in a content, part by part, as its reader takes it.
+/// Streams the rest of a content, part by part, at the pace of the reader.
 fn remaining_parts(
     store: Arc<dyn Store>,
     id: SessionId,
@@ -284,14 +299,14 @@ fn remaining_parts(
         let name = name.clone();
         async move {
             let part = store.content(id, &name, from, CONTENT_PART).await?;
-            // A session that is purged meanwhile ends the download early.
+            // A purge of the session during the download ends the answer early.
             let bytes = part.map(|part| part.bytes).filter(|bytes| !bytes.is_empty());
             Ok(bytes.map(|bytes| (bytes.clone(), (store, from + bytes.len() as u64))))
         }
     })
 }
 
-/// How much of a large content is in memory for each that reads it, bytes.
+/// Part of a large content that each download holds in memory, bytes.
 const CONTENT_PART: usize = 256 << 10;
 
 #[cfg(test)]
@@ -299,23 +314,23 @@ mod tests {
     use super::*;
     use crate::store::{AppendBatch, contract::record, in_memory::MemoryStore};
 
-    /// More came between the question for the tail and that for the events.
+    /// Simulates appends between the read of the tail and the read of the events.
     #[tokio::test]
-    async fn no_event_is_newer_than_the_tail_that_is_told_with_it() {
+    async fn find_returns_no_event_after_the_reported_tail() {
         let store = MemoryStore::new();
-        let made = store.create(record("")).await.expect("it is made");
-        let id = made.record.id;
-        let (epoch, snapshot) = store.claim(id).await.expect("it is claimed");
+        let created = store.create(record("")).await.expect("the store creates the session");
+        let id = created.record.id;
+        let (epoch, snapshot) = store.claim(id).await.expect("the store claims the session");
         let event = |seq: Seq| JournalEvent {
             kind: ["run", "message"][seq as usize % 2].into(),
             json: Bytes::from(seq.to_string()),
         };
         let batch = AppendBatch { events: (1..=8).map(event).collect(), ..AppendBatch::default() };
-        store.append(id, epoch, snapshot.tail, batch).await.expect("it is written");
+        store.append(id, epoch, snapshot.tail, batch).await.expect("the store appends");
 
         let check = async |after: Seq, tail: Seq, limit: Option<usize>, kind: Option<&str>, expected: &[&str]| {
-            let span = EventsQuery { after, last: None, limit, kind: kind.map(str::to_owned) };
-            let found = find(&store, id, (after, tail), &span).await.expect("it is read");
+            let query = EventsQuery { after, last: None, limit, kind: kind.map(str::to_owned) };
+            let found = find(&store, id, (after, tail), &query).await.expect("the events are readable");
             let found: Vec<&[u8]> = found.iter().map(|event| &event.json[..]).collect();
             let expected: Vec<&[u8]> = expected.iter().map(|seq| seq.as_bytes()).collect();
             assert_eq!(found, expected, "{after}..={tail}, at most {limit:?}, {kind:?}");
@@ -332,31 +347,31 @@ mod tests {
     }
 
     #[tokio::test]
-    async fn others_have_their_turn_while_a_kind_is_looked_for_that_is_nowhere() {
+    async fn find_yields_while_no_event_of_the_kind_is_found() {
         let store = MemoryStore::new();
-        let id = store.create(record("")).await.expect("it is made").record.id;
-        let (epoch, snapshot) = store.claim(id).await.expect("it is claimed");
+        let id = store.create(record("")).await.expect("the store creates the session").record.id;
+        let (epoch, snapshot) = store.claim(id).await.expect("the store claims the session");
         let event = |_| JournalEvent { kind: "run".into(), json: Bytes::from_static(b"{}") };
         let events: Vec<JournalEvent> = (0..3 * CHUNK.events).map(event).collect();
         let tail = events.len() as Seq;
         store
             .append(id, epoch, snapshot.tail, AppendBatch { events, ..AppendBatch::default() })
             .await
-            .expect("it is written");
-        let span = EventsQuery { after: 0, last: None, limit: None, kind: Some("plan".to_owned()) };
-        let mut search = std::pin::pin!(find(&store, id, (0, tail), &span));
-        let mut turns = 0;
+            .expect("the store appends");
+        let query = EventsQuery { after: 0, last: None, limit: None, kind: Some("plan".to_owned()) };
+        let mut search = std::pin::pin!(find(&store, id, (0, tail), &query));
+        let mut yields = 0;
         let found = loop {
             match futures::poll!(search.as_mut()) {
-                std::task::Poll::Ready(found) => break found.expect("it is read"),
-                std::task::Poll::Pending => turns += 1,
+                std::task::Poll::Ready(found) => break found.expect("the events are readable"),
+                std::task::Poll::Pending => yields += 1,
             }
         };
-        assert!(found.is_empty() && turns >= 2, "{turns} turns between three reads, {} events", found.len());
+        assert!(found.is_empty() && yields >= 2, "{yields} yields between three reads, {} events", found.len());
     }
 
     #[test]
-    fn the_oldest_are_left_out_until_the_others_fit() {
+    fn oldest_events_are_dropped_until_the_rest_fits() {
         let check = |sizes: &[usize], bytes, expected| {
             let event = |size: &usize| JournalEvent { kind: "message".into(), json: Bytes::from(vec![b'x'; *size]) };
             let events: Vec<JournalEvent> = sizes.iter().map(event).collect();

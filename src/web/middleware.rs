@@ -1,4 +1,5 @@
-//! The gate that every request passes: asks [`super::judge`], and dresses every answer with the headers that keep a browser in bounds.
+//! Middleware for all requests: authorization by [`super::auth`], and security headers and error
+//! forms for answers.
 
 use actix_web::{
     Error, FromRequest, HttpMessage, HttpResponse, ResponseError,
@@ -23,28 +24,28 @@ use super::{
 };
 use crate::{frontend, telemetry};
 
-/// On a request for a page: whoever asks may see what is inside.
+/// Marks a request for a page: the client is authenticated and may see data.
 #[derive(Clone, Copy)]
 pub(super) struct AuthenticatedRequest;
 
-/// Lets a request through, or answers it. Nothing behind it has heard of one that it refuses.
+/// Passes an authorized request on, or answers it. A rejected request reaches no handler.
 pub(super) async fn authorize(
     mut req: ServiceRequest,
     next: Next<impl MessageBody + 'static>,
 ) -> Result<ServiceResponse<BoxBody>, Error> {
-    let auth = req.app_data::<Data<Auth>>().expect("the application is built with it").clone();
-    let pass = auth.pass();
+    let auth = req.app_data::<Data<Auth>>().expect("`routes` registers `Auth` as application data").clone();
+    let grant = auth.grant();
     body_timeout::apply_body_timeout(&mut req);
     match decide(&auth, &req) {
-        verdict @ (AuthDecision::Pass | AuthDecision::PassAuthenticated) => {
-            req.extensions_mut().insert(pass);
-            if verdict == AuthDecision::PassAuthenticated {
+        decision @ (AuthDecision::Pass | AuthDecision::PassAuthenticated) => {
+            req.extensions_mut().insert(grant);
+            if decision == AuthDecision::PassAuthenticated {
                 req.extensions_mut().insert(AuthenticatedRequest);
             }
             Ok(next.call(req).await?.map_into_boxed_body())
         }
         AuthDecision::PassCrossOrigin(origin) => {
-            req.extensions_mut().insert(pass);
+            req.extensions_mut().insert(grant);
             let mut response = next.call(req).await?.map_into_boxed_body();
             allow_origin(response.headers_mut(), &origin);
             Ok(response)
@@ -61,21 +62,21 @@ pub(super) async fn authorize(
             let response = sign_in(&auth, &req);
             Ok(req.into_response(response))
         }
-        AuthDecision::Reject(denial) => reject(req, denial).await,
-        AuthDecision::RejectCrossOrigin(origin, denial) => {
-            let mut response = reject(req, denial).await?;
+        AuthDecision::Reject(error) => reject(req, error).await,
+        AuthDecision::RejectCrossOrigin(origin, error) => {
+            let mut response = reject(req, error).await?;
             allow_origin(response.headers_mut(), &origin);
             Ok(response)
         }
     }
 }
 
-async fn reject(req: ServiceRequest, denial: AuthError) -> Result<ServiceResponse<BoxBody>, Error> {
-    match denial {
+async fn reject(req: ServiceRequest, error: AuthError) -> Result<ServiceResponse<BoxBody>, Error> {
+    match error {
         AuthError::NoToken | AuthError::WrongToken if is_socket_handshake(&req) => {
             let (req, mut payload) = req.into_parts();
             let body = Payload::from_request(&req, &mut payload).await?;
-            let socket = frontend::reject(&req, body, 4401, &denial.to_string());
+            let socket = frontend::reject(&req, body, 4401, &error.to_string());
             let response = socket.unwrap_or_else(|e| bad_handshake(&e).error_response());
             Ok(ServiceResponse::new(req, response))
         }
@@ -84,7 +85,7 @@ async fn reject(req: ServiceRequest, denial: AuthError) -> Result<ServiceRespons
         | AuthError::NoToken
         | AuthError::WrongToken
         | AuthError::CookieAlone
-        | AuthError::NotJson => Ok(req.error_response(ApiError::from(denial))),
+        | AuthError::NotJson => Ok(req.error_response(ApiError::from(error))),
     }
 }
 
@@ -110,21 +111,24 @@ fn decide(auth: &Auth, req: &ServiceRequest) -> AuthDecision {
     })
 }
 
-/// A script in a browser sees the code that closes a socket, and never the status of a handshake that failed.
+/// Returns true for a WebSocket handshake. A script in a browser sees the close code of a socket,
+/// but never the status of a failed handshake.
 fn is_socket_handshake(req: &ServiceRequest) -> bool {
     let upgrades = |value: &HeaderValue| value.as_bytes().eq_ignore_ascii_case(b"websocket");
     route_class(req) == RouteClass::Socket && req.headers().get(header::UPGRADE).is_some_and(upgrades)
 }
 
-/// Somebody opens an address in a browser. A script of the page takes anything, and gets JSON as every other client.
+/// Returns true if a person opens an address in a browser. Scripts of the page accept any type and
+/// get JSON.
 fn is_page_navigation(req: &ServiceRequest) -> bool {
     let path = req.match_info().as_str();
     let is_for_clients = path == "/api" || path.starts_with("/api/") || route_class(req) == RouteClass::Socket;
     matches!(*req.method(), Method::GET | Method::HEAD) && !is_for_clients && accepts(req.headers(), "text/html")
 }
 
-/// By the decoded path, which is what the router goes by. What is no page is the API's, so a new route is closed until
-/// somebody opens it.
+/// Returns the class of the decoded path, which the router matches too.
+///
+/// A path that is not a page belongs to the API. So a new route is closed by default.
 fn route_class(req: &ServiceRequest) -> RouteClass {
     let path = req.match_info().as_str();
     match path {
@@ -136,24 +140,25 @@ fn route_class(req: &ServiceRequest) -> RouteClass {
     }
 }
 
-/// The value of a header that must come once; `None` where it is missing or comes twice.
+/// Returns the value of a header. `None` if the header is missing, not text, or repeated.
 fn single_header(headers: &HeaderMap, name: HeaderName) -> Option<&str> {
     let mut values = headers.get_all(name);
     let first = values.next()?.to_str().ok()?;
     values.next().is_none().then_some(first)
 }
 
-/// The value of a header that may be missing. One that comes twice, or is no text, is there and matches nothing.
+/// Returns the value of an optional header. A repeated or non-text header yields an empty value,
+/// which matches nothing.
 fn optional_header(headers: &HeaderMap, name: HeaderName) -> Option<&str> {
     headers.contains_key(&name).then(|| single_header(headers, name).unwrap_or_default())
 }
 
 fn body_kind(method: &Method, headers: &HeaderMap) -> RequestBodyKind {
     let sized = |value: &HeaderValue| value.as_bytes() != b"0";
-    let has_one =
+    let has_body =
         headers.get(header::CONTENT_LENGTH).is_some_and(sized) || headers.contains_key(header::TRANSFER_ENCODING);
     match optional_header(headers, header::CONTENT_TYPE) {
-        None if !has_one => RequestBodyKind::None,
+        None if !has_body => RequestBodyKind::None,
         Some(kind) if kind.split(';').next().is_some_and(|it| it.trim().eq_ignore_ascii_case("application/json")) => {
             RequestBodyKind::Json
         }
@@ -170,7 +175,7 @@ fn query_pairs(query: &str) -> impl Iterator<Item = (&str, &str)> {
     query.split('&').filter(|pair| !pair.is_empty()).map(|pair| pair.split_once('=').unwrap_or((pair, "")))
 }
 
-/// Trades the token in the address for the cookie.
+/// Exchanges the token in the address for the cookie.
 fn sign_in(auth: &Auth, req: &ServiceRequest) -> HttpResponse {
     let host = single_header(req.headers(), header::HOST).unwrap_or_default();
     let cookie = Cookie::build(auth.cookie_name(), auth.cookie_value())
@@ -180,16 +185,18 @@ fn sign_in(auth: &Auth, req: &ServiceRequest) -> HttpResponse {
         .secure(auth.is_tls(host))
         .max_age(Duration::days(400))
         .finish();
-    let rest: Vec<_> =
+    let query: Vec<_> =
         req.query_string().split('&').filter(|pair| !pair.is_empty() && !pair.starts_with("token=")).collect();
-    // The path as it was asked for begins with one slash: `//evil.test` is no page, so it does not get here.
-    let address = match rest.is_empty() {
+    // The path begins with exactly one slash. `//evil.test` is not a page, so the router does not
+    // send it here.
+    let address = match query.is_empty() {
         true => req.path().to_owned(),
-        false => format!("{}?{}", req.path(), rest.join("&")),
+        false => format!("{}?{}", req.path(), query.join("&")),
     };
     HttpResponse::SeeOther().insert_header((header::LOCATION, address)).cookie(cookie).finish()
 }
 
+/// Headers of the answer to a preflight.
 const PREFLIGHT_HEADERS: [(HeaderName, &str); 3] = [
     (header::ACCESS_CONTROL_ALLOW_METHODS, "GET, POST, PUT, PATCH, DELETE"),
     (
@@ -207,11 +214,12 @@ fn allow_origin(headers: &mut HeaderMap, origin: &str) {
     }
 }
 
-/// What stays of the head of an answer whose body is written anew.
+/// Headers that stay when an answer's body is replaced.
 const PRESERVED_HEADERS: [HeaderName; 4] =
     [header::ALLOW, header::ACCESS_CONTROL_ALLOW_ORIGIN, header::ACCESS_CONTROL_EXPOSE_HEADERS, header::VARY];
 
-/// What a browser may do with anything that comes from here (FAULTS: scripts, frames and images of strangers).
+/// Restrictions for a browser on all answers: foreign scripts, frames and images. See
+/// docs/faults.md.
 const SECURITY_HEADERS: [(&str, &str); 6] = [
     (
         "content-security-policy",
@@ -225,19 +233,22 @@ const SECURITY_HEADERS: [(&str, &str); 6] = [
     ("x-frame-options", "DENY"),
 ];
 
-/// Outermost: gives every answer its headers, and every error the one form, also those that the framework made itself.
+/// Outermost middleware: adds the security headers to each answer, and gives each error the common
+/// form.
+///
+/// Errors that the framework creates are included.
 pub(super) async fn security_headers(
     req: ServiceRequest,
     next: Next<impl MessageBody + 'static>,
 ) -> Result<ServiceResponse<BoxBody>, Error> {
-    let answer = ActiveResponse::begin();
-    let (method, path, is_a_person) = (req.method().clone(), req.path().to_owned(), is_page_navigation(&req));
+    let active = ActiveResponse::begin();
+    let (method, path, wants_page) = (req.method().clone(), req.path().to_owned(), is_page_navigation(&req));
     let mut response = next.call(req).await?.map_into_boxed_body();
     let status = response.status();
     if (status.is_client_error() || status.is_server_error()) && !is_json(response.headers()) {
         response = with_error_body(response, &method, &path);
     }
-    if is_a_person {
+    if wants_page {
         response = with_error_page(response);
     }
     let headers = response.headers_mut();
@@ -248,23 +259,23 @@ pub(super) async fn security_headers(
         headers.insert(header::CACHE_CONTROL, HeaderValue::from_static("no-store"));
     }
     count_request(&method, status);
-    Ok(match answer {
-        Some(answer) => answer.track_body(response),
+    Ok(match active {
+        Some(active) => active.track_body(response),
         None => response,
     })
 }
 
 fn with_error_body(response: ServiceResponse<BoxBody>, method: &Method, path: &str) -> ServiceResponse<BoxBody> {
-    let mut ours = HttpResponse::from_error(ApiError::of_status(response.status(), method.as_str(), path));
+    let mut replacement = HttpResponse::from_error(ApiError::of_status(response.status(), method.as_str(), path));
     for name in PRESERVED_HEADERS {
         for value in response.headers().get_all(&name) {
-            ours.headers_mut().append(name.clone(), value.clone());
+            replacement.headers_mut().append(name.clone(), value.clone());
         }
     }
-    response.into_response(ours)
+    response.into_response(replacement)
 }
 
-/// A failure as a page; anything else as it is.
+/// Replaces the body of a failure by an HTML page. Other answers stay unchanged.
 fn with_error_page(response: ServiceResponse<BoxBody>) -> ServiceResponse<BoxBody> {
     let Some(page) = response.response().error().and_then(|error| error.as_error()).map(ApiError::error_page) else {
         return response;
@@ -279,7 +290,8 @@ fn is_json(headers: &HeaderMap) -> bool {
     headers.get(header::CONTENT_TYPE).is_some_and(|kind| kind.as_bytes().starts_with(b"application/json"))
 }
 
-/// Methods that a client invented count as one, so that nobody fills the memory with new ones.
+/// Counts a request. Unknown methods share one label, so that clients cannot create labels without
+/// end.
 fn count_request(method: &Method, status: StatusCode) {
     let known = [Method::GET, Method::HEAD, Method::POST, Method::PUT, Method::PATCH, Method::DELETE, Method::OPTIONS];
     let method = if known.contains(method) { method.as_str() } else { "other" };

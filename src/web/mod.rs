@@ -1,15 +1,19 @@
-//! The web: who may enter, the REST API, the way to the sockets, and the embedded UI. It knows no rules of a session.
+//! Web layer: authorization, REST API, the way to the sockets, and the embedded UI. Holds no
+//! session rules.
 //!
-//! | module | what it answers |
+//! | module | content |
 //! |---|---|
-//! | [`judge`] | whether a request may pass; pure. [`gate`] asks it for every one, and dresses every answer |
-//! | [`patience`] | how long a body may take |
-//! | [`sessions`] · [`journal`] · [`admin`] · [`health`] | REST |
-//! | [`handover`] [`upgrade`] | to which thread a connection goes that leaves HTTP, and what becomes of it there |
-//! | [`openapi`] | what REST there is |
-//! | [`page`] | the page of a session, with what it shows first |
-//! | [`assets`] | everything else: the UI |
-//! | [`error`] | every failure, in one form, and as a page for whoever opened an address |
+//! | [`auth`] | decides whether a request passes; pure. [`middleware`] calls it for each request |
+//! | [`middleware`] | also sets the security headers and the form of each error |
+//! | [`body_timeout`] · [`idle_timeout`] | limits for a request's body; for a silent connection |
+//! | [`sessions`] · [`journal`] · [`files`] · [`admin`] · [`health`] | REST |
+//! | [`connection_migration`] · [`ws_transport`] | connections that leave HTTP |
+//! | [`openapi`] | OpenAPI document of the REST API |
+//! | [`page`] | page of a session, with its first screen as data |
+//! | [`assets`] | files of the UI, at all other addresses |
+//! | [`error`] | failures, as one JSON form and as a page for a browser |
+//!
+//! See docs/internals/sockets.md for the sockets.
 
 use std::{net::TcpListener, sync::Arc, time::Duration};
 
@@ -65,10 +69,10 @@ use connection_migration::{ConnectionMigrator, counted_connections};
 use error::{ApiResult, bad_handshake};
 use request::QueryParams;
 
-/// The name of the agent that every server has.
+/// Name of the agent that every server offers.
 const AGENT: &str = "greenroom";
 
-/// What the web needs of the rest.
+/// Parts of the server that the web layer uses.
 pub struct WebServices {
     pub directory: Addr<Directory>,
     pub sweeper: Addr<Sweeper>,
@@ -78,34 +82,39 @@ pub struct WebServices {
     pub actor_registry: ActorRegistry,
     pub sandbox: Arc<dyn SandboxDriver>,
     pub workspaces: WorkspaceDirs,
-    /// What clients may choose.
+    /// Models that clients may choose.
     pub models: Vec<ModelChoice>,
     pub default_model: String,
     pub config: Arc<Config>,
-    /// The name of this node.
+    /// Name of this node.
     pub node: String,
 }
 
-/// A clock can count that far.
+/// Largest idle timeout. A tokio timer can hold this duration.
 const MAX_IDLE_TIMEOUT: Duration = Duration::from_hours(24 * 365);
 
-/// Serves until it is stopped; WebSockets on `threads`. Signals are the caller's.
+/// Starts the HTTP server on `listener`, with WebSockets on `threads`. Handles no signals: the
+/// caller does.
+///
+/// # Errors
+/// The listener cannot be registered with the server.
 pub fn serve(
-    parts: WebServices,
+    services: WebServices,
     auth: Auth,
     threads: SessionThreads,
     listener: TcpListener,
 ) -> std::io::Result<Server> {
-    let config = parts.config.clone();
-    let (parts, auth) = (Data::new(parts), Data::new(auth));
+    let config = services.config.clone();
+    let (services, auth) = (Data::new(services), Data::new(auth));
     let app = move || {
-        let (parts, auth) = (parts.clone(), auth.clone());
-        // The last one is outermost.
+        let (services, auth) = (services.clone(), auth.clone());
+        // The last wrapper is the outermost.
         let app = App::new().wrap(from_fn(middleware::authorize)).wrap(from_fn(middleware::security_headers));
-        // Nothing here makes an address from what the application is configured with.
-        map_config(app.configure(move |app| routes(app, parts, auth)), |_| AppConfig::default())
+        // `AppConfig` holds the host for generated URLs. No route generates any, so the default
+        // suffices.
+        map_config(app.configure(move |app| routes(app, services, auth)), |_| AppConfig::default())
     };
-    let handover = ConnectionMigrator::new(threads, app.clone());
+    let migrator = ConnectionMigrator::new(threads, app.clone());
     let cores = std::thread::available_parallelism().map_or(1, |n| n.get());
     let workers = if config.server.workers == 0 { cores } else { config.server.workers };
     let server = Server::build()
@@ -113,51 +122,54 @@ pub fn serve(
         .max_concurrent_connections(connection_limit(config.server.max_connections).div_ceil(workers))
         .shutdown_timeout(5)
         .disable_signals();
-    let ending = server.graceful_shutdown_signal();
-    // What `actix_web::HttpServer` would do, but for the connections that leave HTTP, about which it cannot be asked.
-    let quiet = config.server.keep_alive.0.saturating_add(config.server.header_timeout.0).min(MAX_IDLE_TIMEOUT);
+    let shutdown = server.graceful_shutdown_signal();
+    // Does the work of `actix_web::HttpServer`, which has no hook for connections that leave HTTP.
+    let idle_timeout = config.server.keep_alive.0.saturating_add(config.server.header_timeout.0).min(MAX_IDLE_TIMEOUT);
     let connections = move || {
-        let ending = ending.clone();
+        let shutdown = shutdown.clone();
         let http = HttpService::build()
             .graceful_shutdown_signal(move || {
-                let ending = ending.clone();
-                async move { ending.notified().await }
+                let shutdown = shutdown.clone();
+                async move { shutdown.notified().await }
             })
             .client_request_timeout(config.server.header_timeout.0)
             .client_disconnect_timeout(Duration::from_secs(5))
             .keep_alive(config.server.keep_alive.0)
-            // Frames are small and come by themselves: none of them may wait for the acknowledgement of the one before.
+            // Frames are small. With Nagle's algorithm a frame waits for the acknowledgement of the
+            // last one.
             .tcp_nodelay(true)
             .on_connect_ext(TcpConnection::register)
-            .upgrade(ws_transport::upgrade_service(app(), handover.clone()))
+            .upgrade(ws_transport::upgrade_service(app(), migrator.clone()))
             .finish(app())
             .tcp();
-        counted_connections(http, quiet)
+        counted_connections(http, idle_timeout)
     };
     Ok(server.listen("web", listener, connections)?.run())
 }
 
-/// How many are taken up. Further ones wait in the kernel, and harm nobody there.
+/// Returns the number of connections to accept. Further connections wait in the kernel's backlog.
 fn connection_limit(configured: usize) -> usize {
-    let descriptors = getrlimit(Resource::Nofile).current.map_or(usize::MAX, |most| most as usize);
-    let most = max_connections(configured, descriptors);
-    if most < configured {
+    let descriptors = getrlimit(Resource::Nofile).current.map_or(usize::MAX, |soft| soft as usize);
+    let limit = max_connections(configured, descriptors);
+    if limit < configured {
         info!(
-            "{most} connections at a time and not {configured}: the system gives {descriptors} descriptors (`ulimit -n`)"
+            "accepting {limit} connections instead of {configured}: the system allows {descriptors} file descriptors; raise `ulimit -n`"
         );
     }
-    most
+    limit
 }
 
-/// As many as are configured, if that leaves a quarter of all descriptors to the journal, the sandboxes and the models.
+/// Returns `configured`, reduced to three quarters of the file descriptors.
+///
+/// The journal, the sandboxes and the model connections need the remaining quarter.
 fn max_connections(configured: usize, descriptors: usize) -> usize {
     configured.min(descriptors - descriptors / 4)
 }
 
-/// Everything that has an address.
-fn routes(app: &mut ServiceConfig, parts: Data<WebServices>, auth: Data<Auth>) {
-    let max_body = usize::try_from(parts.config.server.max_body.as_u64()).unwrap_or(usize::MAX);
-    app.app_data(parts)
+/// Registers all routes.
+fn routes(app: &mut ServiceConfig, services: Data<WebServices>, auth: Data<Auth>) {
+    let max_body = usize::try_from(services.config.server.max_body.as_u64()).unwrap_or(usize::MAX);
+    app.app_data(services)
         .app_data(auth)
         .app_data(JsonConfig::default().limit(max_body).error_handler(error::bad_json))
         .service(web::resource("/healthz").get(health::alive).route(web::head().to(health::alive)))
@@ -191,17 +203,18 @@ fn api(api: &mut ServiceConfig) {
         .service(web::resource("/sessions/{id}/logs").get(admin::logs));
 }
 
-/// The session socket. Whoever gets here may, so from here on it is the frontend's.
+/// Opens the session socket, `GET /ws`. The middleware has authorized the request before.
 async fn socket(
     req: HttpRequest,
     body: Payload,
     query: QueryParams<AttachQuery>,
-    parts: Data<WebServices>,
+    services: Data<WebServices>,
 ) -> ApiResult {
-    frontend::open(&req, body, &query.0, parts.sockets.clone()).map_err(|e| bad_handshake(&e))
+    frontend::open(&req, body, &query.0, services.sockets.clone()).map_err(|e| bad_handshake(&e))
 }
 
-/// `GET /ws/sessions/{id}/chat`
-async fn chat(req: HttpRequest, body: Payload, parts: Data<WebServices>) -> ApiResult {
-    frontend::open_chat(&req, body, req.match_info().query("id"), parts.sockets.clone()).map_err(|e| bad_handshake(&e))
+/// Opens the chat socket, `GET /ws/sessions/{id}/chat`.
+async fn chat(req: HttpRequest, body: Payload, services: Data<WebServices>) -> ApiResult {
+    frontend::open_chat(&req, body, req.match_info().query("id"), services.sockets.clone())
+        .map_err(|e| bad_handshake(&e))
 }

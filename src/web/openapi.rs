@@ -1,4 +1,4 @@
-//! The OpenAPI document, made from the handlers themselves.
+//! OpenAPI document, generated from the handlers.
 
 use actix_web::{HttpResponse, Responder};
 use utoipa::{
@@ -32,7 +32,7 @@ use super::{admin, error::ErrorAnswer, files, health, journal, sessions};
 )]
 pub(super) struct ApiDoc;
 
-/// How a client shows that it may.
+/// Authentication of clients: a bearer token.
 struct BearerScheme;
 
 impl Modify for BearerScheme {
@@ -43,6 +43,7 @@ impl Modify for BearerScheme {
     }
 }
 
+/// Returns the OpenAPI document, `GET /api/openapi.json`.
 pub(super) async fn document() -> impl Responder {
     HttpResponse::Ok().json(ApiDoc::openapi())
 }

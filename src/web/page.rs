@@ -1,5 +1,8 @@
-//! The one page of the application. It comes as the person has set it up, as its first picture is drawn before the script is
-//! there; that of a session comes with what it shows first, so that the browser need not ask and draws it at once.
+//! Page of the application, the same for all screens, with the person's preferences applied before
+//! the script runs.
+//!
+//! The page of a session contains the events of its first screen. The browser draws them without a
+//! request.
 
 use std::time::Duration;
 
@@ -14,28 +17,29 @@ use serde_json::json;
 use super::{WebServices, assets, error::ApiResult, journal, middleware::AuthenticatedRequest};
 use crate::store::{ReadLimit, SessionId};
 
-/// Somewhat more than a window holds; and nothing is drawn before all of it is here.
+/// Events in the page of a session: somewhat more than a window shows. The browser draws nothing
+/// before it has all of them.
 const INITIAL_EVENTS: ReadLimit = ReadLimit { events: 60, bytes: 128 << 10 };
 
-/// The page does not wait longer for its journal.
+/// Limit for reading the journal. After it, the page is sent without events.
 const JOURNAL_TIMEOUT: Duration = Duration::from_millis(100);
 
-/// The shell, and what the page of a session is before its script comes.
+/// Shell of the application, and the page of a session before its script loads.
 const SHELL: &str = "index.html";
 const SESSION: &str = "session.html";
 
-/// The element of the shell that takes what is given: a block of data, which no browser runs.
+/// Element of the shell that takes the initial data: a data block, which no browser runs.
 const DATA_ELEMENT: &str = r#"<script id="given" type="application/json">"#;
 
-/// Where it is said how the page is set up.
+/// Root element, which takes the preferences as attributes.
 const ROOT: &str = r#"<html lang="en""#;
 
-/// What the page keeps in a cookie, the attribute that says it, and what there is to choose. Else the colours are the
-/// system's, and the list of sessions is shown.
+/// Preferences in cookies: cookie name, attribute, allowed values. By default the colours are the
+/// system's, and the sidebar is shown.
 const PREFERENCE_COOKIES: [(&str, &str, &[&str]); 2] =
     [("greenroom_theme", "data-theme", &["light", "dark"]), ("greenroom_sidebar", "data-sidebar", &["away"])];
 
-/// Any screen, for anybody: the script asks for what it shows.
+/// Returns the shell for any screen and any client. The script requests the data.
 pub(super) fn shell_page(req: &HttpRequest) -> HttpResponse {
     page(apply_preferences(&assets::text(SHELL), req), "no-cache")
 }
@@ -47,7 +51,8 @@ fn page(text: String, cache_control: &'static str) -> HttpResponse {
         .body(text)
 }
 
-/// The shell as it was set up. A cookie can say nothing but what is in `CHOICES`.
+/// Returns the shell with the preferences applied. Only values in [`PREFERENCE_COOKIES`] are taken
+/// from cookies.
 fn apply_preferences(shell: &str, req: &HttpRequest) -> String {
     let chosen = PREFERENCE_COOKIES.into_iter().filter_map(|(name, attribute, values)| {
         let cookie = req.cookie(name)?;
@@ -57,33 +62,39 @@ fn apply_preferences(shell: &str, req: &HttpRequest) -> String {
     shell.replacen(ROOT, &format!("{ROOT}{}", chosen.collect::<String>()), 1)
 }
 
-/// The page of a session, for those who are let in with the session in it. The script asks for what it is not given.
-pub(super) async fn session(req: HttpRequest, parts: Data<WebServices>, id: Path<String>) -> ApiResult {
-    let is_inside = req.extensions().contains::<AuthenticatedRequest>();
-    let Some(id) = id.parse::<SessionId>().ok().filter(|_| is_inside) else { return Ok(shell_page(&req)) };
-    match timeout(JOURNAL_TIMEOUT, initial_data(parts, id)).await {
-        Ok(Some(given)) => {
-            Ok(page(with_initial_data(&apply_preferences(&assets::text(SESSION), &req), &given), "no-store"))
+/// Returns the page of a session, with the session's data for authenticated clients.
+///
+/// Without data the script requests what it needs.
+pub(super) async fn session(req: HttpRequest, services: Data<WebServices>, id: Path<String>) -> ApiResult {
+    let is_authenticated = req.extensions().contains::<AuthenticatedRequest>();
+    let Some(id) = id.parse::<SessionId>().ok().filter(|_| is_authenticated) else { return Ok(shell_page(&req)) };
+    match timeout(JOURNAL_TIMEOUT, initial_data(services, id)).await {
+        Ok(Some(data)) => {
+            Ok(page(with_initial_data(&apply_preferences(&assets::text(SESSION), &req), &data), "no-store"))
         }
-        // No such session, or none that can be read now: the script finds that out by itself, and says it.
+        // The session does not exist or is not readable now. The script finds out and shows the
+        // reason.
         Ok(None) | Err(_) => Ok(shell_page(&req)),
     }
 }
 
-/// `{"session": …, "events": […]}`; nothing where the newest event alone is too large.
-async fn initial_data(parts: Data<WebServices>, id: SessionId) -> Option<String> {
-    let snapshot = parts.snapshot(id).await.ok()?;
-    let session = json!(parts.view(&snapshot));
-    let events = journal::newest(parts, id, snapshot.tail, INITIAL_EVENTS, None).await.ok()?;
-    let is_whole = events.iter().map(|event| event.json.len()).sum::<usize>() <= INITIAL_EVENTS.bytes;
-    is_whole.then(|| {
+/// Returns `{"session": …, "events": […]}`. `None` if the newest event alone is too large.
+async fn initial_data(services: Data<WebServices>, id: SessionId) -> Option<String> {
+    let snapshot = services.snapshot(id).await.ok()?;
+    let session = json!(services.view(&snapshot));
+    let events = journal::newest(services, id, snapshot.tail, INITIAL_EVENTS, None).await.ok()?;
+    let fits = events.iter().map(|event| event.json.len()).sum::<usize>() <= INITIAL_EVENTS.bytes;
+    fits.then(|| {
         format!(r#"{{"session":{session},"events":{}}}"#, String::from_utf8_lossy(&journal::json_array(&events)))
     })
 }
 
-/// The shell with `given` in its place, in which nothing can end that place: in JSON, `<` stands in texts alone.
-fn with_initial_data(shell: &str, given: &str) -> String {
-    shell.replacen(DATA_ELEMENT, &format!("{DATA_ELEMENT}{}", given.replace('<', r"\u003c")), 1)
+/// Returns the shell with `data` in its data element.
+///
+/// No `<` stays in the data, so the data cannot end the element. In JSON, `<` occurs only in
+/// strings.
+fn with_initial_data(shell: &str, data: &str) -> String {
+    shell.replacen(DATA_ELEMENT, &format!("{DATA_ELEMENT}{}", data.replace('<', r"\u003c")), 1)
 }
 
 #[cfg(test)]
@@ -91,14 +102,16 @@ mod tests {
     use super::*;
 
     #[test]
-    fn what_is_given_stays_in_its_place() {
+    fn hostile_data_stays_in_its_element() {
         let shell = format!("<title>x</title>{DATA_ELEMENT}</script><body>");
         let hostile = r#"{"a":"</script><script>alert(1)</script><!-- <script>"}"#;
         let page = with_initial_data(&shell, hostile);
-        let place = page.strip_prefix(&format!("<title>x</title>{DATA_ELEMENT}")).expect("what was before it stands");
-        let (given, rest) = place.split_once('<').expect("it ends");
+        let element = page
+            .strip_prefix(&format!("<title>x</title>{DATA_ELEMENT}"))
+            .expect("the text before the element is unchanged");
+        let (data, rest) = element.split_once('<').expect("the element ends");
         assert_eq!(rest, "/script><body>");
-        let read = |json| serde_json::from_str::<serde_json::Value>(json).expect("it is JSON");
-        assert_eq!(read(given), read(hostile));
+        let read = |json| serde_json::from_str::<serde_json::Value>(json).expect("the data is JSON");
+        assert_eq!(read(data), read(hostile));
     }
 }

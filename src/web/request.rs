@@ -1,4 +1,4 @@
-//! What handlers take out of a request beside its JSON body.
+//! Extractors for requests: session id, query, idempotency key, accepted types.
 
 use std::future::{Ready, ready};
 
@@ -12,13 +12,13 @@ use serde::de::DeserializeOwned;
 use super::error::{ApiError, bad_query};
 use crate::store::SessionId;
 
-/// Whether the client says that it takes answers of this kind, and does not only take any.
+/// Returns true if the client accepts this type explicitly. `*/*` does not count.
 pub(super) fn accepts(headers: &HeaderMap, kind: &str) -> bool {
     let accept = headers.get(header::ACCEPT).and_then(|value| value.to_str().ok()).unwrap_or_default();
     accept.split(',').any(|accepted| accepted.split(';').next().is_some_and(|accepted| accepted.trim() == kind))
 }
 
-/// The session that the address names.
+/// Session that the path names.
 pub(super) struct SessionPath(pub SessionId);
 
 impl FromRequest for SessionPath {
@@ -27,11 +27,11 @@ impl FromRequest for SessionPath {
 
     fn from_request(req: &HttpRequest, _: &mut Payload) -> Self::Future {
         let text = req.match_info().query("id");
-        ready(text.parse().map(SessionPath).map_err(|_| ApiError::not_found(format!("`{text}` is no session id"))))
+        ready(text.parse().map(SessionPath).map_err(|_| ApiError::not_found(format!("`{text}` is not a session id"))))
     }
 }
 
-/// The query, as `actix_web::web::Query` reads it, which does not say which parameter is wrong.
+/// Query of a request. Unlike `actix_web::web::Query`, its error names the parameter.
 pub(super) struct QueryParams<T>(pub T);
 
 impl<T: DeserializeOwned> FromRequest for QueryParams<T> {
@@ -44,7 +44,7 @@ impl<T: DeserializeOwned> FromRequest for QueryParams<T> {
     }
 }
 
-/// `Idempotency-Key`: the client's own name for what it asks, so that asking twice acts once.
+/// `Idempotency-Key` header: the client's name for a request. The same name again acts once.
 pub(super) struct IdempotencyKeyHeader(pub Option<String>);
 
 impl FromRequest for IdempotencyKeyHeader {
@@ -56,7 +56,7 @@ impl FromRequest for IdempotencyKeyHeader {
         let text = value.to_str().ok().filter(|text| (1..=128).contains(&text.len()));
         ready(match text {
             Some(text) => Ok(IdempotencyKeyHeader(Some(text.to_owned()))),
-            None => Err(ApiError::invalid("`Idempotency-Key` has 1 to 128 visible ASCII characters")),
+            None => Err(ApiError::invalid("`Idempotency-Key` must have 1 to 128 visible ASCII characters")),
         })
     }
 }

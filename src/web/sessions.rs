@@ -1,4 +1,4 @@
-//! Sessions over REST: make, list, look, change, end; and what a person can wish of one.
+//! Sessions over REST: create, list, read, update, end, and the client requests to a session.
 
 use actix::Addr;
 use actix_web::{
@@ -24,35 +24,35 @@ use crate::{
     store::{self, Seq, SessionId, SessionSnapshot},
 };
 
-/// Which sessions to list.
+/// Filter and page for the list of sessions.
 #[derive(Deserialize, utoipa::IntoParams)]
 #[serde(deny_unknown_fields)]
 #[into_params(parameter_in = Query)]
 pub(super) struct SessionsQuery {
-    /// Part of the title or the id.
+    /// Text that the title or the id must contain.
     q: Option<String>,
     #[param(value_type = Option<String>, example = "idle")]
     state: Option<AgentState>,
     archived: Option<bool>,
-    /// At most 500; 50 if not given.
+    /// Page size, at most 500. Default: 50.
     #[serde(default)]
     limit: usize,
-    /// `next_cursor` of the page before.
+    /// `next_cursor` of the previous page.
     cursor: Option<String>,
 }
 
-/// A page of sessions, newest activity first.
+/// Page of sessions, newest activity first.
 #[derive(Serialize, utoipa::ToSchema)]
 #[schema(as = Page)]
 pub(super) struct SessionPage {
     items: Vec<SessionView>,
-    /// `null` on the last page.
+    /// Cursor of the next page; `null` on the last page.
     next_cursor: Option<String>,
-    /// How many match in all.
+    /// Number of sessions that match, over all pages.
     total: usize,
 }
 
-/// What a person may change. What is left out stays as it is.
+/// Changes of a session's metadata. Absent fields stay unchanged.
 #[derive(Deserialize, utoipa::ToSchema)]
 #[serde(deny_unknown_fields)]
 #[schema(as = Change)]
@@ -66,110 +66,112 @@ pub(super) struct SessionUpdate {
 #[serde(deny_unknown_fields)]
 #[into_params(parameter_in = Query)]
 pub(super) struct EndQuery {
-    /// Remove every trace: sandbox, workspace, journal.
+    /// Remove all traces of the session: sandbox, workspace, journal.
     #[serde(default)]
     purge: bool,
 }
 
-/// A message for the agent.
+/// Message for the agent.
 #[derive(Deserialize, utoipa::ToSchema)]
 #[serde(deny_unknown_fields)]
 pub(super) struct NewMessage {
     content: String,
-    /// `queue` (default), `steer` or `interrupt`: when it reaches an agent that works.
+    /// Delivery to a working agent: `queue` (default), `steer` or `interrupt`.
     #[serde(default)]
     #[schema(value_type = Option<String>, example = "queue")]
     mode: MessageMode,
-    /// Paths of uploaded files.
+    /// Paths of uploaded files in the workspace.
     #[serde(default)]
     attachments: Vec<String>,
 }
 
-/// A wish was carried out, and is in the journal.
+/// Receipt of an accepted request, which is persisted in the journal.
 #[derive(Serialize, utoipa::ToSchema)]
 pub(super) struct Receipt {
-    /// The first event that it led to.
+    /// Number of the first event that the request caused.
     seq: Option<Seq>,
-    /// The state after it.
+    /// State of the session after the request.
     #[schema(value_type = String, example = "running")]
     state: AgentState,
 }
 
-/// Make a session; with a `task` it begins to work at once.
+/// Creates a session. With a `task` the agent starts working at once.
 #[utoipa::path(post, path = "/api/sessions", tag = "sessions", request_body = NewSession,
-    params(("Idempotency-Key" = Option<String>, Header, description = "the same key with the same wish again answers with the same session")),
-    responses((status = 201, body = SessionView), (status = 200, body = SessionView, description = "this key had made it before"),
-        (status = 409, body = ErrorAnswer, description = "this key made a session for another wish"),
-        (status = 429, body = ErrorAnswer, description = "too many sandboxes wait for their start; `Retry-After` says when to ask again")))]
-pub(super) async fn create(parts: Data<WebServices>, new: Json<NewSession>, key: IdempotencyKeyHeader) -> ApiResult {
+    params(("Idempotency-Key" = Option<String>, Header, description = "a repeated request with the same key returns the same session")),
+    responses((status = 201, body = SessionView), (status = 200, body = SessionView, description = "the key created this session before"),
+        (status = 409, body = ErrorAnswer, description = "the key created a session for a different request"),
+        (status = 429, body = ErrorAnswer, description = "too many sandboxes wait for their start; retry after `Retry-After` seconds")))]
+pub(super) async fn create(services: Data<WebServices>, new: Json<NewSession>, key: IdempotencyKeyHeader) -> ApiResult {
     let new = new.into_inner();
     let key = key.0.map(|key| directory::idempotency_key(&key, &new));
     if key.is_none() {
-        // Only the Directory knows a key. For all others this is known here, too: a crowd that is turned away does not stand before
-        // those who want something else of the Directory.
-        parts.start_limiter.admit(1)?;
+        // Only the Directory can resolve a key. Requests without a key are rejected here under
+        // overload, so they do not delay other requests to the Directory.
+        services.start_limiter.admit(1)?;
     }
     let created =
-        parts.directory.send(directory::Create { new, key, dedup_key: None, preferred_thread: None }).await??;
+        services.directory.send(directory::Create { new, key, dedup_key: None, preferred_thread: None }).await??;
     let status = if created.is_new { StatusCode::CREATED } else { StatusCode::OK };
     let address = format!("/api/sessions/{}", created.view.id);
     Ok(HttpResponse::build(status).insert_header((header::LOCATION, address)).json(created.view))
 }
 
-/// List sessions, newest activity first.
+/// Lists sessions, newest activity first.
 #[utoipa::path(get, path = "/api/sessions", tag = "sessions", params(SessionsQuery), responses((status = 200, body = SessionPage)))]
-pub(super) async fn list(parts: Data<WebServices>, QueryParams(which): QueryParams<SessionsQuery>) -> ApiResult {
-    let SessionsQuery { q, state, archived, limit, cursor } = which;
+pub(super) async fn list(services: Data<WebServices>, QueryParams(query): QueryParams<SessionsQuery>) -> ApiResult {
+    let SessionsQuery { q, state, archived, limit, cursor } = query;
     let limit = limit.min(500);
-    let listing = parts.store.list(store::SessionQuery { text: q, state, archived, limit, cursor }).await?;
-    let items = listing.items.iter().map(|snapshot| parts.view(snapshot)).collect();
+    let listing = services.store.list(store::SessionQuery { text: q, state, archived, limit, cursor }).await?;
+    let items = listing.items.iter().map(|snapshot| services.view(snapshot)).collect();
     Ok(HttpResponse::Ok().json(SessionPage { items, next_cursor: listing.next_cursor, total: listing.total }))
 }
 
-/// Look at a session.
+/// Returns a session.
 #[utoipa::path(get, path = "/api/sessions/{id}", tag = "sessions", params(("id" = String, Path)),
     responses((status = 200, body = SessionView), (status = 404, body = ErrorAnswer)))]
-pub(super) async fn look(parts: Data<WebServices>, id: SessionPath) -> ApiResult {
-    let snapshot = parts.snapshot(id.0).await?;
-    Ok(HttpResponse::Ok().json(parts.view(&snapshot)))
+pub(super) async fn look(services: Data<WebServices>, id: SessionPath) -> ApiResult {
+    let snapshot = services.snapshot(id.0).await?;
+    Ok(HttpResponse::Ok().json(services.view(&snapshot)))
 }
 
-/// Rename, archive, or change the model.
+/// Updates the title, the model or the archived mark of a session.
 #[utoipa::path(patch, path = "/api/sessions/{id}", tag = "sessions", params(("id" = String, Path)),
     request_body = SessionUpdate, responses((status = 200, body = SessionView)))]
-pub(super) async fn change(parts: Data<WebServices>, id: SessionPath, change: Json<SessionUpdate>) -> ApiResult {
+pub(super) async fn change(services: Data<WebServices>, id: SessionPath, change: Json<SessionUpdate>) -> ApiResult {
     let SessionUpdate { title, archived, model } = change.into_inner();
     check_title(title.as_deref())?;
     check_name("model", model.as_deref().unwrap_or_default())?;
-    parts.send_to_session(id.0, messages::UpdateMetadata { title, archived, model }).await??;
-    look(parts, id).await
+    services.send_to_session(id.0, messages::UpdateMetadata { title, archived, model }).await??;
+    look(services, id).await
 }
 
-/// End a session for good; it stays readable. With `purge` nothing of it stays.
+/// Ends a session for good.
+///
+/// The session stays readable. With `purge` all traces of it are removed.
 #[utoipa::path(delete, path = "/api/sessions/{id}", tag = "sessions", params(("id" = String, Path), EndQuery),
     responses((status = 200, body = Receipt), (status = 204, description = "purged")))]
 pub(super) async fn end(
-    parts: Data<WebServices>,
+    services: Data<WebServices>,
     id: SessionPath,
-    QueryParams(ending): QueryParams<EndQuery>,
+    QueryParams(query): QueryParams<EndQuery>,
     key: IdempotencyKeyHeader,
 ) -> ApiResult {
-    if !ending.purge {
-        return parts.send_request(id.0, messages::End { idempotency_key: key.0 }).await;
+    if !query.purge {
+        return services.send_request(id.0, messages::End { idempotency_key: key.0 }).await;
     }
-    parts.snapshot(id.0).await?;
-    parts.directory.send(directory::Purge { id: id.0 }).await??;
+    services.snapshot(id.0).await?;
+    services.directory.send(directory::Purge { id: id.0 }).await??;
     Ok(HttpResponse::NoContent().finish())
 }
 
-/// Say something to the agent.
+/// Sends a message to the agent.
 #[utoipa::path(post, path = "/api/sessions/{id}/messages", tag = "sessions", request_body = NewMessage,
     params(("id" = String, Path),
-        ("Idempotency-Key" = Option<String>, Header, description = "the same message with the same key again acts once")),
+        ("Idempotency-Key" = Option<String>, Header, description = "the same message with the same key acts once")),
     responses((status = 202, body = Receipt),
-        (status = 409, body = ErrorAnswer, description = "the session has ended, or the key was given to another wish")))]
+        (status = 409, body = ErrorAnswer, description = "the session has ended, or the key belongs to a different request")))]
 pub(super) async fn message(
-    parts: Data<WebServices>,
+    services: Data<WebServices>,
     id: SessionPath,
     message: Json<NewMessage>,
     key: IdempotencyKeyHeader,
@@ -178,37 +180,37 @@ pub(super) async fn message(
     if content.trim().is_empty() {
         return Err(ApiError::invalid("`content` is empty"));
     }
-    let wish = ClientRequest::Message { content, mode, attachments };
-    let accepted = parts.send_to_session(id.0, Relay { request: wish, idempotency_key: key.0 }).await??;
+    let request = ClientRequest::Message { content, mode, attachments };
+    let accepted = services.send_to_session(id.0, Relay { request, idempotency_key: key.0 }).await??;
     Ok(HttpResponse::Accepted().json(Receipt::from(accepted)))
 }
 
-/// Stop whatever runs. A second time takes the agent away.
+/// Stops whatever runs. A second interrupt restarts the agent.
 #[utoipa::path(post, path = "/api/sessions/{id}/interrupt", tag = "sessions", params(("id" = String, Path)),
     responses((status = 200, body = Receipt), (status = 409, body = ErrorAnswer)))]
-pub(super) async fn interrupt(parts: Data<WebServices>, id: SessionPath, key: IdempotencyKeyHeader) -> ApiResult {
-    parts.send_request(id.0, messages::Interrupt { idempotency_key: key.0 }).await
+pub(super) async fn interrupt(services: Data<WebServices>, id: SessionPath, key: IdempotencyKeyHeader) -> ApiResult {
+    services.send_request(id.0, messages::Interrupt { idempotency_key: key.0 }).await
 }
 
-/// Freeze the sandbox where it stands.
+/// Pauses the sandbox: freezes all its processes.
 #[utoipa::path(post, path = "/api/sessions/{id}/pause", tag = "sessions", params(("id" = String, Path)),
     responses((status = 200, body = Receipt), (status = 409, body = ErrorAnswer)))]
-pub(super) async fn pause(parts: Data<WebServices>, id: SessionPath, key: IdempotencyKeyHeader) -> ApiResult {
-    parts.send_request(id.0, messages::Pause { idempotency_key: key.0 }).await
+pub(super) async fn pause(services: Data<WebServices>, id: SessionPath, key: IdempotencyKeyHeader) -> ApiResult {
+    services.send_request(id.0, messages::Pause { idempotency_key: key.0 }).await
 }
 
-/// Go on after a pause, or start a stopped sandbox again.
+/// Resumes a paused session, or restarts a stopped sandbox.
 #[utoipa::path(post, path = "/api/sessions/{id}/resume", tag = "sessions", params(("id" = String, Path)),
     responses((status = 200, body = Receipt), (status = 409, body = ErrorAnswer)))]
-pub(super) async fn resume(parts: Data<WebServices>, id: SessionPath, key: IdempotencyKeyHeader) -> ApiResult {
-    parts.send_request(id.0, messages::Resume { idempotency_key: key.0 }).await
+pub(super) async fn resume(services: Data<WebServices>, id: SessionPath, key: IdempotencyKeyHeader) -> ApiResult {
+    services.send_request(id.0, messages::Resume { idempotency_key: key.0 }).await
 }
 
-/// Stop the sandbox, which frees its memory; any message brings it back.
+/// Stops the sandbox, which frees its memory. The next message starts it again.
 #[utoipa::path(post, path = "/api/sessions/{id}/stop", tag = "sessions", params(("id" = String, Path)),
     responses((status = 200, body = Receipt), (status = 409, body = ErrorAnswer)))]
-pub(super) async fn stop(parts: Data<WebServices>, id: SessionPath, key: IdempotencyKeyHeader) -> ApiResult {
-    parts.send_request(id.0, messages::Stop { idempotency_key: key.0, reason: None }).await
+pub(super) async fn stop(services: Data<WebServices>, id: SessionPath, key: IdempotencyKeyHeader) -> ApiResult {
+    services.send_request(id.0, messages::Stop { idempotency_key: key.0, reason: None }).await
 }
 
 impl WebServices {
@@ -216,7 +218,7 @@ impl WebServices {
         Ok(self.directory.send(directory::Open { id }).await??)
     }
 
-    /// A session as the journal has it. Its actor is not woken for that.
+    /// Returns a session as the journal has it, without starting its actor.
     pub(super) async fn snapshot(&self, id: SessionId) -> Result<SessionSnapshot, ApiError> {
         self.store.get(id).await?.ok_or_else(|| crate::store::StoreError::NoSession(id).into())
     }
@@ -232,9 +234,9 @@ impl WebServices {
     async fn send_request(
         &self,
         id: SessionId,
-        wish: impl SessionRequest<Result = messages::RequestResult>,
+        request: impl SessionRequest<Result = messages::RequestResult>,
     ) -> ApiResult {
-        let accepted = self.send_to_session(id, wish).await??;
+        let accepted = self.send_to_session(id, request).await??;
         Ok(HttpResponse::Ok().json(Receipt::from(accepted)))
     }
 }

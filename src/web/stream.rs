@@ -1,4 +1,4 @@
-//! A session's events as server-sent events: what `GET …/events` answers where a client accepts such a stream.
+//! Server-sent events: the answer of `GET …/events` to a client that accepts an event stream.
 
 use std::{convert::Infallible, time::Duration};
 
@@ -23,59 +23,61 @@ use crate::{
     store::{Seq, SessionId, damage::matches_kind},
 };
 
-/// How often a client that has nothing to hear hears that.
+/// Interval of comments on a silent stream.
 const HEARTBEAT: Duration = Duration::from_secs(15);
-/// How long what it was sent may go unheard: with a heartbeat before it, 45 s as on a WebSocket.
+/// Longest time that sent data may stay unread. With one heartbeat before it: 45 s, as on a
+/// WebSocket.
 const STREAM_UNREAD_TIMEOUT: Duration = Duration::from_secs(30);
 
-/// Which events a stream has.
+/// Range and filter of a stream.
 pub(super) struct EventStreamQuery {
-    /// Those after this one.
+    /// Stream the events after this number.
     pub after: Seq,
-    /// It ends with so many; `None`: it does not end.
+    /// Number of events after which the stream ends. `None`: the stream does not end.
     pub max_events: Option<usize>,
-    /// Those of this name alone.
+    /// Name of the events to send. `None`: all events and deltas.
     pub kind: Option<String>,
 }
 
-/// Whether the client prefers a stream to a page.
+/// Returns true if the client accepts an event stream.
 pub(super) fn is_requested(req: &HttpRequest) -> bool {
     accepts(req.headers(), "text/event-stream")
 }
 
-/// `after` as the client's browser remembers it, else as the address says.
-pub(super) fn resume_after(req: &HttpRequest, asked: Seq) -> Result<Seq, ApiError> {
-    let Some(last) = req.headers().get("last-event-id") else { return Ok(asked) };
+/// Returns the event after which to resume: `Last-Event-ID`, or else `after` of the address.
+pub(super) fn resume_after(req: &HttpRequest, after: Seq) -> Result<Seq, ApiError> {
+    let Some(last) = req.headers().get("last-event-id") else { return Ok(after) };
     let last = last.to_str().ok().and_then(|text| text.parse().ok());
-    last.ok_or_else(|| ApiError::invalid("`Last-Event-ID` is the number of an event"))
+    last.ok_or_else(|| ApiError::invalid("`Last-Event-ID` must be the number of an event"))
 }
 
-/// Everything of that part, and then what comes, until there was enough or the client goes.
+/// Streams the events of `query`, then new events, until the stream's end or the client's.
 pub(super) async fn respond(
     req: &HttpRequest,
-    parts: &WebServices,
+    services: &WebServices,
     id: SessionId,
-    part: EventStreamQuery,
+    query: EventStreamQuery,
 ) -> ApiResult {
     if let Some(connection) = req.conn_data::<TcpConnection>() {
         connection.set_unread_timeout(STREAM_UNREAD_TIMEOUT);
     }
-    let pull = EventPull::open(parts.sockets.clone(), id, part.after).await?;
-    let pass = req.extensions_mut().remove::<AccessGrant>();
-    let over = connection_end(parts.sockets.closing.clone(), pass);
-    let frames = futures::StreamExt::take_until(frames(pull, part), Box::pin(over));
+    let pull = EventPull::open(services.sockets.clone(), id, query.after).await?;
+    let grant = req.extensions_mut().remove::<AccessGrant>();
+    let end = connection_end(services.sockets.closing.clone(), grant);
+    let frames = futures::StreamExt::take_until(frames(pull, query), Box::pin(end));
     Ok(HttpResponse::Ok()
         .content_type("text/event-stream")
-        // With a patience of its own, it is of no use to what would be asked next.
+        // The connection has a send timeout of its own, so it does not serve further requests.
         .force_close()
         .insert_header((HeaderName::from_static("x-accel-buffering"), HeaderValue::from_static("no")))
         .streaming(frames))
 }
 
-/// Asked for the next frame only when the connection has room for it: that holds a session back from nobody but its reader.
-fn frames(pull: EventPull, part: EventStreamQuery) -> impl Stream<Item = Result<Bytes, Infallible>> {
-    let EventStreamQuery { max_events: most, kind, .. } = part;
-    stream::unfold((pull, most.unwrap_or(usize::MAX)), move |(mut pull, left)| {
+/// Returns the frames of a stream. The next frame is pulled only when the connection has room, so a
+/// slow reader delays only itself.
+fn frames(pull: EventPull, query: EventStreamQuery) -> impl Stream<Item = Result<Bytes, Infallible>> {
+    let EventStreamQuery { max_events, kind, .. } = query;
+    stream::unfold((pull, max_events.unwrap_or(usize::MAX)), move |(mut pull, left)| {
         let kind = kind.clone();
         async move {
             if left == 0 {
@@ -91,17 +93,17 @@ fn frames(pull: EventPull, part: EventStreamQuery) -> impl Stream<Item = Result<
     })
 }
 
-/// What a client is sent.
+/// Frame of a stream.
 #[derive(Debug, PartialEq)]
 enum SseFrame {
     Event(String),
-    /// What has no number.
+    /// Frame without an event number: a delta or a heartbeat.
     Unnumbered(String),
     Last(String),
 }
 
-/// The next frame: what comes `next` and is of that kind, or in good time that there is nothing. What is left out gives nobody
-/// a sign of life, so the time runs on over it.
+/// Returns the next frame: an event of that kind, or a heartbeat in time. Skipped events send
+/// nothing to the client, so the heartbeat's time continues over them.
 async fn next_frame(mut next: impl AsyncFnMut() -> PulledItem, kind: Option<&str>) -> SseFrame {
     let due = Instant::now() + HEARTBEAT;
     while let Ok(pulled) = timeout_at(due, next()).await {
@@ -109,15 +111,16 @@ async fn next_frame(mut next: impl AsyncFnMut() -> PulledItem, kind: Option<&str
             PulledItem::Event((seq, event)) if kind.is_none_or(|kind| matches_kind(&event, kind)) => {
                 return SseFrame::Event(format!("id: {seq}\ndata: {}\n\n", String::from_utf8_lossy(&event.json)));
             }
-            PulledItem::Delta(piece) if kind.is_none() => {
-                return SseFrame::Unnumbered(named_event("delta", &json!(piece.delta)));
+            PulledItem::Delta(chunk) if kind.is_none() => {
+                return SseFrame::Unnumbered(named_event("delta", &json!(chunk.delta)));
             }
-            // What is here already is not waited for, and no time is asked about it.
+            // An event that is already available never blocks, so the timeout does not fire. Check
+            // the time here.
             PulledItem::Event(_) | PulledItem::Delta(_) if Instant::now() >= due => break,
             PulledItem::Event(_) | PulledItem::Delta(_) => {}
-            PulledItem::Gone(why) => {
-                let error = json!({ "error": { "code": why.code(), "message": why.to_string() } });
-                return SseFrame::Last(named_event("error", &error));
+            PulledItem::Gone(error) => {
+                let body = json!({ "error": { "code": error.code(), "message": error.to_string() } });
+                return SseFrame::Last(named_event("error", &body));
             }
         }
     }
@@ -140,7 +143,7 @@ mod tests {
     }
 
     #[tokio::test(start_paused = true)]
-    async fn who_waits_for_one_kind_hears_in_a_busy_session_that_it_is_there() {
+    async fn filtered_stream_of_a_busy_session_gets_heartbeats() {
         let busy = async || {
             sleep(Duration::from_secs(1)).await;
             event("run")
@@ -149,7 +152,7 @@ mod tests {
         let next = tokio::time::timeout(10 * HEARTBEAT, next_frame(busy, Some("message"))).await;
         assert_eq!((next, began.elapsed()), (Ok(heartbeat()), HEARTBEAT));
         assert_eq!(next_frame(busy, Some("run")).await, SseFrame::Event("id: 7\ndata: {}\n\n".to_owned()));
-        // A long past in which nothing fits takes its time, too, and never waits.
+        // Skipped events of the past take time as well, and never block.
         let past = async || {
             tokio::time::advance(Duration::from_secs(1)).await;
             event("run")

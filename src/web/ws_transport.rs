@@ -1,9 +1,12 @@
-//! A connection that leaves HTTP for a WebSocket.
+//! WebSocket transport: drives a connection after it has left HTTP.
 //!
-//! The application answers such a request like any other: its gate, its routes, its refusals. Where the answer is "101", the
-//! connection is taken out of HTTP's machinery, which would keep two buffers of 8 KiB for it as long as it lives and copy
-//! every frame through one of them; and there are ten thousand of it, nearly all of which wait. What the socket's actor says
-//! goes out from where it was made; what the client says is read into a buffer that the whole thread shares.
+//! The application answers the handshake like any other request, with its middleware, routes and
+//! errors. If the answer is 101, the connection leaves HTTP's machinery. That machinery keeps two
+//! buffers of 8 KiB for each connection and copies each frame through one of them. A server has up
+//! to ten thousand such connections, and nearly all are silent.
+//!
+//! Frames of the socket's actor are sent from the buffers in which they were made. Data of the
+//! client is read into one buffer per thread.
 
 mod oversize_frames;
 
@@ -44,34 +47,44 @@ use self::oversize_frames::OversizeSplitter;
 use super::connection_migration::{ConnectionMigrator, can_migrate};
 use crate::wake_batch::WakeFlag;
 
-/// How much may wait for a client that does not take it, in bytes, before its actor has to wait.
+/// Send-buffer limit, bytes. When full: the actor is polled only for wakeups and client input.
 const SEND_BUFFER_LIMIT: usize = 16 << 10;
-/// How much may wait for one that does not take it and goes on speaking: more than the largest event, so that it is heard.
+/// Send-buffer limit for a slow client that keeps sending, bytes. Larger than the largest event, so
+/// its requests are still processed.
 const SLOW_CLIENT_SEND_BUFFER_LIMIT: usize = 4 << 20;
-/// How much is read at once, in bytes.
+/// Size of one read, bytes.
 const READ_SIZE: usize = 16 << 10;
-/// How many pieces go out with one call.
+/// Largest number of buffers in one vectored write.
 const MAX_WRITE_SLICES: usize = 16;
-/// So many of these in a row in which a client takes nothing of what waits for it, and it is gone. They are counted because
-/// a server that slept itself wakes up to one that is over, and has not given its client a chance.
+/// Interval in which a client must take some of the unsent data. After [`MAX_STALL_INTERVALS`]
+/// stalled intervals in a row the connection is closed.
+///
+/// Intervals are counted because a suspended server wakes up after one has passed. Its client had
+/// no chance to read in that time.
 const STALL_INTERVAL: Duration = Duration::from_secs(15);
 const MAX_STALL_INTERVALS: u8 = 3;
-/// How long a client may take to go when it has been told the last word. What it says meanwhile is thrown away: left unread,
-/// it would make the kernel take that word back.
+/// Limit for the client's close after the last frame.
+///
+/// Input of the client is read and dropped meanwhile. With unread input the kernel would reset the
+/// connection, and the last frame would be lost.
 const CLOSE_TIMEOUT: Duration = Duration::from_secs(1);
 
 thread_local! {
+    /// Read buffer of this thread.
     static READING: RefCell<Vec<u8>> = RefCell::new(vec![0; READ_SIZE]);
 }
 
-/// A request for another protocol, with the connection that it came over.
+/// Request for another protocol, with its connection.
 pub(super) type UpgradeRequest = (Request, Framed<TcpStream, Codec>);
 
-/// Answers requests for another protocol as `app` says: on their own threads where that can be, which is for
-/// [`counted`](super::handover::counted) to wait for, and else here to the connection's end.
+/// Returns a service that answers requests for another protocol with `app`.
+///
+/// A request that can migrate is answered on its session's thread;
+/// [`counted_connections`](super::connection_migration::counted_connections) waits for its end.
+/// Other requests are served here until their connections close.
 pub(super) fn upgrade_service<A, B>(
     app: A,
-    handover: ConnectionMigrator,
+    migrator: ConnectionMigrator,
 ) -> impl ServiceFactory<UpgradeRequest, Config = (), Response = (), Error = Error, InitError = ()>
 where
     A: ServiceFactory<Request, Config = (), Response = ServiceResponse<B>, Error = Error, InitError = ()>,
@@ -79,14 +92,15 @@ where
     B: MessageBody + 'static,
 {
     fn_factory(move || {
-        let (app, handover) = (app.new_service(()), handover.clone());
+        let (app, migrator) = (app.new_service(()), migrator.clone());
         async move {
             let app = Rc::new(app.await?);
             Ok(fn_service(move |(request, framed): UpgradeRequest| {
-                // What is asked is not kept for the connection's life.
+                // The request is dropped here, so it does not stay in memory for the connection's
+                // life.
                 let here = match can_migrate(&request) {
                     true => {
-                        handover.migrate(&request, framed);
+                        migrator.migrate(&request, framed);
                         None
                     }
                     false => Some(Box::pin(serve(app.clone(), (request, framed)))),
@@ -100,34 +114,35 @@ where
     })
 }
 
-/// Answers a request, and stays with its connection to its end.
-pub(super) fn serve<S, B>(app: Rc<S>, asked: UpgradeRequest) -> impl Future<Output = ()>
+/// Answers a request and drives its connection until the connection closes.
+pub(super) fn serve<S, B>(app: Rc<S>, request: UpgradeRequest) -> impl Future<Output = ()>
 where
     S: Service<Request, Response = ServiceResponse<B>, Error = Error>,
     B: MessageBody + 'static,
 {
-    // Boxed: what only the answer needs is not kept for the connection's life. So is what it takes to hang up.
-    let answered = Box::pin(async move { answer_handshake(&*app, asked).await });
+    // Boxed, so that the state of the handshake is freed after it. The same holds for the close.
+    let answered = Box::pin(async move { answer_handshake(&*app, request).await });
     async move {
-        // A connection that breaks concerns its client alone, which sees it.
-        if let Ok(Some(mut upgraded)) = answered.await
-            && poll_fn(|cx| upgraded.poll(cx)).await.is_ok()
+        // An I/O error concerns this client alone, and the client sees it.
+        if let Ok(Some(mut transport)) = answered.await
+            && poll_fn(|cx| transport.poll(cx)).await.is_ok()
         {
-            Box::pin(hang_up(upgraded.stream)).await;
+            Box::pin(hang_up(transport.stream)).await;
         }
     }
 }
 
-/// `None` where the connection ended with the answer.
+/// Answers the handshake. Returns `None` if the connection has ended with the answer.
 async fn answer_handshake<S, B>(app: &S, (request, mut framed): UpgradeRequest) -> io::Result<Option<WsTransport>>
 where
     S: Service<Request, Response = ServiceResponse<B>, Error = Error>,
     B: MessageBody + 'static,
 {
-    let arrived = Rc::new(RefCell::new(ClientInput::Ended));
+    let client_input = Rc::new(RefCell::new(ClientInput::Ended));
     let payload: BoxedPayloadStream = match request.method() {
-        &Method::GET => Box::pin(ClientInputStream(arrived.clone())),
-        // Its body cannot be told from what would follow the upgrade. It is not to be carried out as if it had none.
+        &Method::GET => Box::pin(ClientInputStream(client_input.clone())),
+        // The body cannot be distinguished from data after the upgrade. The request must not be
+        // handled as if it had no body.
         method => Box::pin(stream::iter([Err(upgrade_error(method))])),
     };
     let (request, _) = request.replace_payload(Payload::Stream { payload });
@@ -146,16 +161,17 @@ where
     framed.send(Message::Item((head.into(), BodySize::None))).await?;
     let parts = framed.into_parts();
     let mut frames = OversizeSplitter::default();
-    let at_once = frames.split(&parts.read_buf)?;
-    *arrived.borrow_mut() = if at_once.is_empty() { ClientInput::Empty } else { ClientInput::Bytes(at_once) };
-    Ok(Some(WsTransport { frames, ..WsTransport::new(parts.io, body, arrived) }))
+    let read_ahead = frames.split(&parts.read_buf)?;
+    *client_input.borrow_mut() =
+        if read_ahead.is_empty() { ClientInput::Empty } else { ClientInput::Bytes(read_ahead) };
+    Ok(Some(WsTransport { frames, ..WsTransport::new(parts.io, body, client_input) }))
 }
 
 fn upgrade_error(method: &Method) -> PayloadError {
-    PayloadError::Io(io::Error::other(format!("a {method} cannot be upgraded; leave `Upgrade` out")))
+    PayloadError::Io(io::Error::other(format!("a {method} request cannot be upgraded; leave the `Upgrade` header out")))
 }
 
-/// An answer that leaves everything as it was.
+/// Sends an answer that does not switch protocols.
 async fn send(framed: &mut Framed<TcpStream, Codec>, head: Response<()>, mut body: BoxBody) -> io::Result<()> {
     framed.send(Message::Item((head, body.size()))).await?;
     while let Some(chunk) = poll_fn(|cx| Pin::new(&mut body).poll_next(cx)).await {
@@ -164,9 +180,9 @@ async fn send(framed: &mut Framed<TcpStream, Codec>, head: Response<()>, mut bod
     framed.send(Message::Chunk(None)).await
 }
 
-/// Says that there is nothing more to come, and waits until the client knows.
+/// Ends the sending side and waits until the client closes its side, at most [`CLOSE_TIMEOUT`].
 async fn hang_up(mut stream: TcpStream) {
-    let gone = async {
+    let closed = async {
         stream.shutdown().await?;
         loop {
             poll_fn(|cx| stream.poll_read_ready(cx)).await?;
@@ -177,10 +193,10 @@ async fn hang_up(mut stream: TcpStream) {
             }
         }
     };
-    let _gone_or_given_up = timeout(CLOSE_TIMEOUT, Box::pin(gone)).await;
+    let _closed_or_timed_out = timeout(CLOSE_TIMEOUT, Box::pin(closed)).await;
 }
 
-/// What the client said and the actor has not taken yet.
+/// Input of the client that the actor has not taken yet.
 enum ClientInput {
     Empty,
     Bytes(Bytes),
@@ -188,32 +204,33 @@ enum ClientInput {
     Ended,
 }
 
-/// The actor's end of what arrives. It wakes nobody: [`Upgraded::poll`] polls the actor when something has arrived.
+/// Actor's end of the client input. Wakes no task: [`WsTransport::poll`] polls the actor when input
+/// has arrived.
 struct ClientInputStream(Rc<RefCell<ClientInput>>);
 
 impl Stream for ClientInputStream {
     type Item = Result<Bytes, PayloadError>;
 
     fn poll_next(self: Pin<&mut Self>, _: &mut Context<'_>) -> Poll<Option<Self::Item>> {
-        let mut arrived = self.0.borrow_mut();
-        let (taken, left) = match mem::replace(&mut *arrived, ClientInput::Empty) {
+        let mut client_input = self.0.borrow_mut();
+        let (taken, left) = match mem::replace(&mut *client_input, ClientInput::Empty) {
             ClientInput::Empty => return Poll::Pending,
             ClientInput::Bytes(bytes) => (Some(Ok(bytes)), ClientInput::Empty),
             ClientInput::Failed(e) => (Some(Err(PayloadError::Io(e))), ClientInput::Ended),
             ClientInput::Ended => (None, ClientInput::Ended),
         };
-        *arrived = left;
+        *client_input = left;
         Poll::Ready(taken)
     }
 }
 
-/// A connection whose ends are a client and an actor.
+/// Connection between a client and an actor, without HTTP.
 struct WsTransport {
     stream: TcpStream,
-    /// What the actor says; polling it is what makes the actor run.
+    /// Frames of the actor. Polling the body runs the actor.
     actor: BoxBody,
     actor_finished: bool,
-    call: Arc<WakeFlag>,
+    wake_flag: Arc<WakeFlag>,
     waker: Waker,
     frames: OversizeSplitter,
     client_input: Rc<RefCell<ClientInput>>,
@@ -223,14 +240,14 @@ struct WsTransport {
 
 impl WsTransport {
     fn new(stream: TcpStream, actor: BoxBody, client_input: Rc<RefCell<ClientInput>>) -> WsTransport {
-        let call = Arc::new(WakeFlag::default());
-        let waker = call.clone().into();
+        let wake_flag = Arc::new(WakeFlag::default());
+        let waker = wake_flag.clone().into();
         let (frames, unsent) = (OversizeSplitter::default(), VecDeque::new());
         WsTransport {
             stream,
             actor,
             actor_finished: false,
-            call,
+            wake_flag,
             waker,
             frames,
             client_input,
@@ -239,17 +256,17 @@ impl WsTransport {
         }
     }
 
-    /// Done when the actor has said its last, and the client has it.
+    /// Drives the connection. Ready when the actor has finished and all its frames are sent.
     fn poll(&mut self, cx: &mut Context<'_>) -> Poll<io::Result<()>> {
-        self.call.register(cx.waker());
+        self.wake_flag.register(cx.waker());
         loop {
-            let has_said_all = self.run_actor();
+            let is_drained = self.run_actor();
             self.send(cx)?;
             if self.actor_finished && self.unsent.is_empty() {
                 return Poll::Ready(Ok(()));
             }
-            let may_say_more = !has_said_all && self.has_room();
-            if !self.read_client(cx) && !may_say_more {
+            let can_send_more = !is_drained && self.has_room();
+            if !self.read_client(cx) && !can_send_more {
                 return Poll::Pending;
             }
         }
@@ -263,17 +280,20 @@ impl WsTransport {
         self.unsent.iter().map(Bytes::len).sum()
     }
 
-    /// Whether the actor has something to deal with. Who is slow to read is heard all the same: it may want to stop just that;
-    /// and where its token is none any more it has to go, read or not. What is said to such a client has its bound, too.
+    /// Returns true if the actor has wakeups or input to handle.
+    ///
+    /// The input of a slow reader is handled too: it may be a stop request. A socket with a revoked
+    /// token must close in any case. The frames for such a client have a limit of their own.
     fn is_actor_due(&self) -> bool {
-        let is_wanted = self.call.is_set() || !matches!(*self.client_input.borrow(), ClientInput::Empty);
-        is_wanted && self.unsent() < SLOW_CLIENT_SEND_BUFFER_LIMIT
+        let has_work = self.wake_flag.is_set() || !matches!(*self.client_input.borrow(), ClientInput::Empty);
+        has_work && self.unsent() < SLOW_CLIENT_SEND_BUFFER_LIMIT
     }
 
-    /// Lets the actor do what it can, while there is room for what it says. True: it has nothing more to say for now.
+    /// Polls the actor while the send buffer has room. Returns true if the actor has no more frames
+    /// for now.
     fn run_actor(&mut self) -> bool {
         while !self.actor_finished && (self.has_room() || self.is_actor_due()) {
-            self.call.clear();
+            self.wake_flag.clear();
             match Pin::new(&mut self.actor).poll_next(&mut Context::from_waker(&self.waker)) {
                 Poll::Ready(Some(Ok(bytes))) => self.unsent.push_back(bytes),
                 Poll::Ready(Some(Err(_)) | None) => self.actor_finished = true,
@@ -283,7 +303,7 @@ impl WsTransport {
         self.actor_finished
     }
 
-    /// Sends what the kernel takes.
+    /// Writes as much as the kernel accepts.
     fn send(&mut self, cx: &mut Context<'_>) -> io::Result<()> {
         while !self.unsent.is_empty() {
             if self.stream.poll_write_ready(cx)?.is_pending() {
@@ -303,13 +323,14 @@ impl WsTransport {
     }
 
     fn try_send(&self) -> io::Result<usize> {
-        // Of a single piece, as nearly all are, the kernel makes less ado.
+        // A plain write is cheaper for the kernel than a vectored one, and nearly all writes have a
+        // single buffer.
         if self.unsent.len() == 1 {
             return self.stream.try_write(&self.unsent[0]);
         }
-        let mut pieces = [IoSlice::new(&[]); MAX_WRITE_SLICES];
-        let filled = pieces.iter_mut().zip(&self.unsent).map(|(piece, bytes)| *piece = IoSlice::new(bytes)).count();
-        self.stream.try_write_vectored(&pieces[..filled])
+        let mut slices = [IoSlice::new(&[]); MAX_WRITE_SLICES];
+        let filled = slices.iter_mut().zip(&self.unsent).map(|(slice, bytes)| *slice = IoSlice::new(bytes)).count();
+        self.stream.try_write_vectored(&slices[..filled])
     }
 
     fn remove_sent(&mut self, mut sent: usize) {
@@ -323,11 +344,14 @@ impl WsTransport {
         }
     }
 
-    /// Reads what the client says, once the actor has dealt with all that came before: where it calls to be polled again it
-    /// may not have, and a client that never stops would fill the memory. True: something arrived.
+    /// Reads from the client once the actor has handled all earlier input. Returns true if input
+    /// arrived.
+    ///
+    /// An actor that requests another poll may have input left. Reading on would let an endless
+    /// client fill the memory.
     fn read_client(&mut self, cx: &mut Context<'_>) -> bool {
-        let mut arrived = self.client_input.borrow_mut();
-        if self.actor_finished || !matches!(*arrived, ClientInput::Empty) || self.call.is_set() {
+        let mut client_input = self.client_input.borrow_mut();
+        if self.actor_finished || !matches!(*client_input, ClientInput::Empty) || self.wake_flag.is_set() {
             return false;
         }
         loop {
@@ -339,11 +363,11 @@ impl WsTransport {
                     count => self.frames.split(&buffer[..count]).map(Some),
                 }),
             };
-            *arrived = match read {
+            *client_input = match read {
                 Err(e) if e.kind() == io::ErrorKind::WouldBlock => continue,
                 Err(e) => ClientInput::Failed(e),
                 Ok(None) => ClientInput::Ended,
-                // The beginning of a header says nothing yet.
+                // An incomplete frame header passes nothing on.
                 Ok(Some(bytes)) if bytes.is_empty() => continue,
                 Ok(Some(bytes)) => ClientInput::Bytes(bytes),
             };
@@ -352,7 +376,7 @@ impl WsTransport {
     }
 }
 
-/// For how long a client has taken nothing.
+/// Stalled writes: the time in which a client has taken no data.
 struct WriteStall {
     timer: Pin<Box<Sleep>>,
     intervals: u8,
@@ -378,5 +402,5 @@ impl WriteStall {
 }
 
 #[cfg(test)]
-#[allow(clippy::unwrap_used, reason = "a test fails where it is surprised")]
+#[allow(clippy::unwrap_used, reason = "a test panics on unexpected results")]
 mod tests;

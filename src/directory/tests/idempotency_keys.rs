@@ -1,4 +1,4 @@
-//! What a client names makes one thing.
+//! Tests of idempotency keys of sessions and of requests.
 
 use std::time::Instant;
 
@@ -6,29 +6,45 @@ use super::*;
 use crate::frontend::tests::fixture::record;
 
 #[actix::test]
-async fn a_name_that_a_client_gave_makes_one_thing() {
+async fn keys_act_once_across_servers() {
     let store = Arc::new(FaultyStore::default());
-    let house_one = harness(store.clone());
-    let both = futures::join!(house_one.create(Some("k")), house_one.create(Some("k")));
+    let first_server = harness(store.clone());
+    let both = futures::join!(first_server.create(Some("k")), first_server.create(Some("k")));
     assert_eq!(both.0.view.id, both.1.view.id);
     assert_eq!((both.0.is_new, both.1.is_new), (true, false));
     let id = both.0.view.id;
-    let first = both.0.session.send(say("once", Some("m"))).await.expect("it lives").expect("it is taken");
-    let again = both.0.session.send(say("once", Some("m"))).await.expect("it lives").expect("it is known");
+    let first = both
+        .0
+        .session
+        .send(say("once", Some("m")))
+        .await
+        .expect("the actor is alive")
+        .expect("the request is accepted");
+    let again = both
+        .0
+        .session
+        .send(say("once", Some("m")))
+        .await
+        .expect("the actor is alive")
+        .expect("the repeated request is accepted");
     assert_eq!(first.seq, again.seq);
-    // A server after this one knows both names from the journal.
-    let house_two = harness(store);
-    assert_eq!(house_two.create(Some("k")).await.view.id, id);
-    let session = house_two.open(id).await.expect("it is back");
-    let later = session.send(say("once", Some("m"))).await.expect("it lives").expect("it is known");
+    // The next server reads both keys from the journal.
+    let second_server = harness(store);
+    assert_eq!(second_server.create(Some("k")).await.view.id, id);
+    let session = second_server.open(id).await.expect("the session is restarted");
+    let later = session
+        .send(say("once", Some("m")))
+        .await
+        .expect("the actor is alive")
+        .expect("the repeated request is accepted");
     assert_eq!(first.seq, later.seq);
-    let said = |event: &Event| event.body.name() == "message";
-    assert_eq!(house_two.events(id).await.iter().filter(|event| said(event)).count(), 1);
+    let is_message = |event: &Event| event.body.name() == "message";
+    assert_eq!(second_server.events(id).await.iter().filter(|event| is_message(event)).count(), 1);
 }
 
-/// Over the socket on which it was said first, and over another one after a cut.
+/// Over the first socket, and over a second one after a cut.
 #[actix::test]
-async fn what_made_a_session_is_said_to_it_again_and_changes_nothing() {
+async fn repeated_initialize_changes_nothing() {
     let initialize = |image: Option<&str>| ClientRequest::Initialize {
         model: None,
         directory: None,
@@ -36,76 +52,78 @@ async fn what_made_a_session_is_said_to_it_again_and_changes_nothing() {
         image: image.map(str::to_owned),
         title: Some("mine".to_owned()),
     };
-    for wish in [initialize(None), initialize(Some("debian"))] {
+    for request in [initialize(None), initialize(Some("debian"))] {
         let store = Arc::new(FaultyStore::default());
-        let house_one = harness(store.clone());
-        let (id, session) = house_one.directory.create(&wish, Some("a".to_owned())).await.expect("it is made");
-        let again = Relay { request: wish.clone(), idempotency_key: Some("a".to_owned()) };
-        let answer = session.send(again.clone()).await.expect("it lives").expect("it is known");
-        assert_eq!(answer.seq, None);
-        let house_two = harness(store);
-        let session = house_two.open(id).await.expect("it is back");
-        session.send(again).await.expect("it lives").expect("it is known");
-        assert!(!house_two.events(id).await.iter().any(|event| event.body.name() == "set_model"));
+        let first_server = harness(store.clone());
+        let (id, session) =
+            first_server.directory.create(&request, Some("a".to_owned())).await.expect("the session is created");
+        let again = Relay { request: request.clone(), idempotency_key: Some("a".to_owned()) };
+        let accepted =
+            session.send(again.clone()).await.expect("the actor is alive").expect("the repeated request is accepted");
+        assert_eq!(accepted.seq, None);
+        let second_server = harness(store);
+        let session = second_server.open(id).await.expect("the session is restarted");
+        session.send(again).await.expect("the actor is alive").expect("the repeated request is accepted");
+        assert!(!second_server.events(id).await.iter().any(|event| event.body.name() == "set_model"));
         let other =
             Relay { request: ClientRequest::Start { task: "go".to_owned() }, idempotency_key: Some("a".to_owned()) };
-        assert_eq!(session.send(other).await.expect("it lives"), Err(RequestError::IdReused("a".to_owned())));
+        assert_eq!(session.send(other).await.expect("the actor is alive"), Err(RequestError::IdReused("a".to_owned())));
     }
 }
 
 #[actix::test]
-async fn a_task_is_given_once_however_often_its_session_is_asked_for() {
-    let house = harness(Arc::default());
+async fn task_of_repeated_create_starts_once() {
+    let harness = harness(Arc::default());
     let make = |task: Option<&str>| {
         let new = NewSession { task: task.map(str::to_owned), ..NewSession::default() };
-        house.directory.send(Create { new, key: Some("k".to_owned()), dedup_key: None, preferred_thread: None })
+        harness.directory.send(Create { new, key: Some("k".to_owned()), dedup_key: None, preferred_thread: None })
     };
-    // As where the first answer was lost, and the task with it.
-    let made = make(None).await.expect("an answer").expect("it is made");
+    // The first reply was lost, and the task with it.
+    let created = make(None).await.expect("the Directory replies").expect("the session is created");
     for _ in 0..2 {
-        let again = make(Some("tidy up")).await.expect("an answer").expect("it is there");
-        assert_eq!((again.view.id, again.is_new), (made.view.id, false));
+        let again = make(Some("tidy up")).await.expect("the Directory replies").expect("the session exists");
+        assert_eq!((again.view.id, again.is_new), (created.view.id, false));
     }
-    let events = house.events(made.view.id).await;
+    let events = harness.events(created.view.id).await;
     assert_eq!(events.iter().filter(|event| event.body.name() == "start").count(), 1);
 }
 
 #[actix::test]
-async fn a_key_is_known_after_its_session_has_ended_and_the_server_was_started_again() {
+async fn key_of_ended_session_survives_restart() {
     let store = Arc::new(FaultyStore::default());
     let first = harness(store.clone());
-    let create = |house: &DirectoryTestHarness| {
+    let create = |harness: &DirectoryTestHarness| {
         let new = NewSession { task: Some("tidy up".to_owned()), ..NewSession::default() };
-        house.directory.send(Create { new, key: Some("k".to_owned()), dedup_key: None, preferred_thread: None })
+        harness.directory.send(Create { new, key: Some("k".to_owned()), dedup_key: None, preferred_thread: None })
     };
-    let made = create(&first).await.expect("an answer").expect("it is made");
+    let created = create(&first).await.expect("the Directory replies").expect("the session is created");
     let archive = UpdateMetadata { archived: Some(true), ..UpdateMetadata::default() };
-    made.session.send(archive).await.expect("it lives").expect("it is archived");
-    made.session.send(End::default()).await.expect("it lives").expect("it ends");
+    created.session.send(archive).await.expect("the actor is alive").expect("the session is archived");
+    created.session.send(End::default()).await.expect("the actor is alive").expect("the session ends");
     let second = harness(store);
-    let again = create(&second).await.expect("an answer").expect("it is there");
-    assert_eq!((again.view.id, again.is_new), (made.view.id, false));
-    let events = second.events(made.view.id).await;
+    let again = create(&second).await.expect("the Directory replies").expect("the session exists");
+    assert_eq!((again.view.id, again.is_new), (created.view.id, false));
+    let events = second.events(created.view.id).await;
     assert_eq!(events.iter().filter(|event| event.body.name() == "start").count(), 1);
 }
 
-/// As where it was purged while a server that has just started read what clients had asked for.
+/// The session was purged while a starting server loaded the keys.
 #[actix::test]
-async fn a_key_whose_session_is_there_no_more_makes_another() {
-    let (store, gone) = (Arc::new(FaultyStore::default()), SessionId::generate());
-    let record = SessionRecord { state: AgentState::Ended, ..record(gone, Some("k".to_owned())) };
-    store.create(record).await.expect("it is made");
-    let house = harness(store.clone());
-    // Whoever comes with a key waits until all are known.
-    house.create(Some("another")).await;
-    store.forget(gone).await.expect("it is forgotten");
-    let made = house.create(Some("k")).await;
-    assert!(made.is_new && made.view.id != gone, "{made:?}");
-    assert_eq!(house.create(Some("k")).await.view.id, made.view.id);
+async fn key_of_purged_session_creates_another() {
+    let (store, purged) = (Arc::new(FaultyStore::default()), SessionId::generate());
+    let record = SessionRecord { state: AgentState::Ended, ..record(purged, Some("k".to_owned())) };
+    store.create(record).await.expect("the session is created");
+    let harness = harness(store.clone());
+    // A request with a key waits until all keys are loaded.
+    harness.create(Some("another")).await;
+    store.forget(purged).await.expect("the session is removed");
+    let created = harness.create(Some("k")).await;
+    assert!(created.is_new && created.view.id != purged, "{created:?}");
+    assert_eq!(harness.create(Some("k")).await.view.id, created.view.id);
 }
 
 #[actix::test]
-async fn a_server_that_has_made_thousands_of_sessions_knows_their_keys_at_once() {
+async fn keys_of_thousands_of_sessions_load_quickly() {
     let store = Arc::new(FaultyStore::default());
     let ended = |n: usize| {
         let record = record(SessionId::generate(), Some(format!("k-{n}")));
@@ -113,12 +131,12 @@ async fn a_server_that_has_made_thousands_of_sessions_knows_their_keys_at_once()
     };
     let ended: Vec<_> = (0..3000).map(ended).collect();
     for record in &ended {
-        store.create(record.clone()).await.expect("it is made");
+        store.create(record.clone()).await.expect("the session is created");
     }
     let started = Instant::now();
-    let house = harness(store);
+    let harness = harness(store);
     for n in [0, 1, 1234, 2999] {
-        assert_eq!(house.create(Some(&format!("k-{n}"))).await.view.id, ended[n].id);
+        assert_eq!(harness.create(Some(&format!("k-{n}"))).await.view.id, ended[n].id);
     }
     assert!(started.elapsed() < Duration::from_secs(2), "{:?}", started.elapsed());
 }

@@ -1,4 +1,4 @@
-//! Sessions that fall, and how they come back.
+//! Tests of restarts after a session's actor stopped unexpectedly.
 
 use std::time::Instant;
 
@@ -9,222 +9,263 @@ use crate::{
 };
 
 #[actix::test]
-async fn a_panic_in_one_session_is_its_own_and_it_comes_back() {
-    let house = harness(Arc::default());
-    let (hit, spared) = (house.create(None).await, house.create(None).await);
-    let told = Arc::new(AtomicBool::new(false));
-    let listener = PublishedProbe(told.clone()).start().recipient();
-    let attached = hit.session.send(Attach { subscriber: listener }).await.expect("it lives");
-    *house.store.panic_on_append.lock().expect("nobody panics here") = Some(hit.view.id);
-    assert!(hit.session.send(say("boom", None)).await.is_err(), "the actor is gone, and so is its answer");
-    eventually("its listeners to be told", || async { told.load(SeqCst) }).await;
-    eventually("the session to be back", || async { house.has_error(hit.view.id, "session_restarted").await }).await;
-    let again = house.open(hit.view.id).await.expect("it is back");
-    again.send(say("hello", None)).await.expect("it lives").expect("it is taken");
+async fn panic_in_one_session_restarts_only_that_session() {
+    let harness = harness(Arc::default());
+    let (hit, spared) = (harness.create(None).await, harness.create(None).await);
+    let notified = Arc::new(AtomicBool::new(false));
+    let subscriber = PublishedProbe(notified.clone()).start().recipient();
+    let attached = hit.session.send(Attach { subscriber }).await.expect("the actor is alive");
+    *harness.store.panic_on_append.lock().expect("lock is never poisoned: no holder panics") = Some(hit.view.id);
+    assert!(hit.session.send(say("boom", None)).await.is_err(), "the actor stopped without a reply");
+    eventually("the subscribers to be notified", || async { notified.load(SeqCst) }).await;
+    eventually("the session to restart", || async { harness.has_error(hit.view.id, "session_restarted").await }).await;
+    let again = harness.open(hit.view.id).await.expect("the session is restarted");
+    again.send(say("hello", None)).await.expect("the actor is alive").expect("the request is accepted");
     assert!(matches!(attached.subscription.poll(0, &mut Default::default(), 1), crate::session::DeliveryPoll::Closed));
-    spared.session.send(say("hello", None)).await.expect("it lives").expect("nothing happened to it");
+    spared
+        .session
+        .send(say("hello", None))
+        .await
+        .expect("the actor is alive")
+        .expect("the other session is unaffected");
 }
 
-/// Over one wish it fell, which may be done; the other it never saw, so the next actor can be asked.
+/// The first request made the actor panic and may have been processed. The second never reached it,
+/// so the next actor can process it.
 #[actix::test]
-async fn who_asks_a_session_that_falls_knows_whether_it_had_begun() {
-    let house = harness(Arc::default());
-    let hit = house.create(None).await;
-    *house.store.panic_on_append.lock().expect("nobody panics here") = Some(hit.view.id);
-    let (over, behind) =
+async fn call_error_tells_whether_request_was_processed() {
+    let harness = harness(Arc::default());
+    let hit = harness.create(None).await;
+    *harness.store.panic_on_append.lock().expect("lock is never poisoned: no holder panics") = Some(hit.view.id);
+    let (panicking, queued) =
         (send_request(&hit.session, say("boom", None)), send_request(&hit.session, say("hello", None)));
-    assert!(matches!(over.await, Err(CallError::MaybeProcessed)));
-    let Err(CallError::NotProcessed(hello)) = behind.await else { panic!("it was in the mailbox") };
+    assert!(matches!(panicking.await, Err(CallError::MaybeProcessed)));
+    let Err(CallError::NotProcessed(hello)) = queued.await else { panic!("the request was still in the mailbox") };
     assert!(matches!(send_request(&hit.session, say("late", None)).await, Err(CallError::NotProcessed(_))));
-    let again = house.open(hit.view.id).await.expect("it is back");
-    send_request(&again, hello).await.expect("it lives").expect("it is taken");
-    let said = |event: &&Event| event.body.name() == "message" && event.body.summary_line().contains("hello");
-    assert_eq!(house.events(hit.view.id).await.iter().filter(said).count(), 1);
+    let again = harness.open(hit.view.id).await.expect("the session is restarted");
+    send_request(&again, hello).await.expect("the actor is alive").expect("the request is accepted");
+    let is_hello = |event: &&Event| event.body.name() == "message" && event.body.summary_line().contains("hello");
+    assert_eq!(harness.events(hit.view.id).await.iter().filter(is_hello).count(), 1);
 }
 
 #[actix::test]
-async fn a_journal_that_refuses_is_told_and_the_session_goes_on_when_there_is_room() {
-    let house = harness(Arc::default());
-    let made = house.create(None).await;
-    let before = house.events(made.view.id).await.len();
-    house.store.fail_writes.store(true, SeqCst);
-    let refusal = made.session.send(say("too much", None)).await.expect("an answer").expect_err("it is refused");
-    assert_eq!(refusal.code(), "journal_unavailable", "{refusal}");
-    assert!(refusal.to_string().contains("no space left"), "{refusal}");
-    assert_eq!(house.open(made.view.id).await.expect_err("not yet").code(), "journal_unavailable");
-    assert_eq!(house.events(made.view.id).await.len(), before, "nothing was changed, and reading goes on");
-    house.store.fail_writes.store(false, SeqCst);
-    eventually("the session to be back", || async { house.open(made.view.id).await.is_ok() }).await;
-    let back = house.open(made.view.id).await.expect("it is back");
-    back.send(say("now", None)).await.expect("it lives").expect("it is taken");
+async fn journal_rejection_is_reported_and_session_continues_later() {
+    let harness = harness(Arc::default());
+    let created = harness.create(None).await;
+    let before = harness.events(created.view.id).await.len();
+    harness.store.fail_writes.store(true, SeqCst);
+    let error = created
+        .session
+        .send(say("too much", None))
+        .await
+        .expect("the actor replies")
+        .expect_err("the journal rejects the request");
+    assert_eq!(error.code(), "journal_unavailable", "{error}");
+    assert!(error.to_string().contains("no space left"), "{error}");
+    assert_eq!(
+        harness.open(created.view.id).await.expect_err("the session is not restarted yet").code(),
+        "journal_unavailable"
+    );
+    assert_eq!(harness.events(created.view.id).await.len(), before, "nothing changed, and the journal stays readable");
+    harness.store.fail_writes.store(false, SeqCst);
+    eventually("the session to restart", || async { harness.open(created.view.id).await.is_ok() }).await;
+    let restarted = harness.open(created.view.id).await.expect("the session is restarted");
+    restarted.send(say("now", None)).await.expect("the actor is alive").expect("the request is accepted");
 }
 
 #[actix::test]
-async fn the_result_of_an_act_names_its_cause_also_where_the_session_fell_meanwhile() {
-    let house = harness(Arc::default());
-    let made = house.create(None).await;
-    let id = made.view.id;
-    made.session.send(greet("b")).await.expect("it lives").expect("it is welcomed");
+async fn user_action_result_names_its_cause_after_restart() {
+    let harness = harness(Arc::default());
+    let created = harness.create(None).await;
+    let id = created.view.id;
+    created.session.send(testkit::hello("b")).await.expect("the actor is alive").expect("the hello is accepted");
     let run = || Relay { request: ClientRequest::Run { command: "make".into() }, idempotency_key: None };
-    made.session.send(run()).await.expect("it lives").expect("it is taken");
-    let act = house.ordered("user_action").await;
-    *house.store.panic_on_append.lock().expect("nobody panics here") = Some(id);
-    made.session.send(run()).await.expect_err("the actor is gone");
-    eventually("the session to be back", || async { house.has_error(id, "session_restarted").await }).await;
-    let again = house.open(id).await.expect("it is back");
-    again.send(greet("b")).await.expect("it lives").expect("it is welcomed");
+    created.session.send(run()).await.expect("the actor is alive").expect("the request is accepted");
+    let user_action = harness.first_effect_field("user_action").await;
+    *harness.store.panic_on_append.lock().expect("lock is never poisoned: no holder panics") = Some(id);
+    created.session.send(run()).await.expect_err("the actor stopped");
+    eventually("the session to restart", || async { harness.has_error(id, "session_restarted").await }).await;
+    let again = harness.open(id).await.expect("the session is restarted");
+    again.send(testkit::hello("b")).await.expect("the actor is alive").expect("the hello is accepted");
     let command = "make".to_owned();
     let seen = ObservationKind::Run { command, exit_code: Some(0), duration_ms: 1, timed_out: false, truncated: None };
-    let done = AgentReport::Event { item: Some(act), body: Observation { kind: seen, content: String::new() }.into() };
-    report(&again, "b", 1, vec![done]).await.expect("it is on disk");
-    let events = house.events(id).await;
-    let asked = events.iter().find(|event| event.body.name() == "run").expect("it was asked for");
-    assert_eq!(events.last().and_then(|event| event.cause), Some(asked.seq));
+    let done =
+        AgentReport::Event { item: Some(user_action), body: Observation { kind: seen, content: String::new() }.into() };
+    report(&again, "b", 1, vec![done]).await.expect("the report is on disk");
+    let events = harness.events(id).await;
+    let request = events.iter().find(|event| event.body.name() == "run").expect("the request is in the journal");
+    assert_eq!(events.last().and_then(|event| event.cause), Some(request.seq));
 }
 
-/// Its agent works on, and nobody may come who asks for it.
+/// The agent works on, although no client may ask for the session.
 #[actix::test]
-async fn a_session_of_the_last_run_is_back_once_its_journal_can_be_written() {
+async fn session_of_last_run_restarts_once_journal_is_writable() {
     let store: Arc<FaultyStore> = Arc::default();
     let id = harness(store.clone()).create(None).await.view.id;
     store.fail_writes.store(true, SeqCst);
     let next = harness(store.clone());
-    assert_eq!(next.open(id).await.expect_err("not yet").code(), "journal_unavailable");
-    assert!(next.directory.send(GetIfRunning { id }).await.expect("it lives").is_none());
+    assert_eq!(next.open(id).await.expect_err("the session is not restarted yet").code(), "journal_unavailable");
+    assert!(next.directory.send(GetIfRunning { id }).await.expect("the actor is alive").is_none());
     store.fail_writes.store(false, SeqCst);
-    let is_back = || async { next.directory.send(GetIfRunning { id }).await.expect("it lives").is_some() };
-    eventually("the session to be back by itself", is_back).await;
-    assert!(!next.has_error(id, "session_restarted").await, "it did not fall");
+    let is_running = || async { next.directory.send(GetIfRunning { id }).await.expect("the actor is alive").is_some() };
+    eventually("the session to restart by itself", is_running).await;
+    assert!(!next.has_error(id, "session_restarted").await, "the actor did not stop unexpectedly");
 }
 
 #[actix::test]
-async fn a_session_that_falls_whenever_it_is_back_comes_back_ever_more_slowly_whoever_asks() {
-    let house = harness(Arc::default());
-    let id = house.create(None).await.view.id;
-    let told = async || house.events(id).await.iter().filter(|event| event.body.name() == "error").count();
-    let mut took = Vec::new();
-    for falls in 1..=4 {
-        let session = house.open(id).await.expect("it is back");
-        *house.store.panic_on_append.lock().expect("nobody panics here") = Some(id);
-        session.send(say("boom", None)).await.expect_err("the actor is gone");
-        let fell = Instant::now();
-        // Somebody asks for it all the time, as its listeners do.
-        eventually("the session to be back, and to say so", || async {
-            let held = house.open(id).await.err();
-            assert!(held.as_ref().is_none_or(|held| held.code() == "unavailable"), "{held:?}");
-            told().await == falls
+async fn crash_looping_session_restarts_with_growing_backoff() {
+    let harness = harness(Arc::default());
+    let id = harness.create(None).await.view.id;
+    let error_count = async || harness.events(id).await.iter().filter(|event| event.body.name() == "error").count();
+    let mut durations = Vec::new();
+    for stops in 1..=4 {
+        let session = harness.open(id).await.expect("the session is restarted");
+        *harness.store.panic_on_append.lock().expect("lock is never poisoned: no holder panics") = Some(id);
+        session.send(say("boom", None)).await.expect_err("the actor stopped");
+        let stopped_at = Instant::now();
+        // Requests arrive all the time, as from subscribers.
+        eventually("the session to restart and record it", || async {
+            let rejection = harness.open(id).await.err();
+            assert!(rejection.as_ref().is_none_or(|rejection| rejection.code() == "unavailable"), "{rejection:?}");
+            error_count().await == stops
         })
         .await;
-        took.push(fell.elapsed());
+        durations.push(stopped_at.elapsed());
     }
-    assert!(took[2] >= Duration::from_millis(150) && took[3] >= Duration::from_millis(300), "{took:?}");
+    assert!(durations[2] >= Duration::from_millis(150) && durations[3] >= Duration::from_millis(300), "{durations:?}");
 }
 
 #[actix::test]
-async fn whoever_listens_to_a_session_that_is_purged_is_told() {
-    let house = harness(Arc::default());
-    let made = house.create(None).await;
-    let id = made.view.id;
-    made.session.send(End::default()).await.expect("it lives").expect("it ends");
+async fn purge_closes_all_subscribers() {
+    let harness = harness(Arc::default());
+    let created = harness.create(None).await;
+    let id = created.view.id;
+    created.session.send(End::default()).await.expect("the actor is alive").expect("the session ends");
     let parts = Arc::new(frontend::FrontendServices {
-        sessions: Arc::new(house.directory.clone()),
-        store: house.store.clone(),
+        sessions: Arc::new(harness.directory.clone()),
+        store: harness.store.clone(),
         actor_registry: ActorRegistry::default(),
         closing: Default::default(),
     });
     let (mut client, mut chat) = (TestClient::attach(&parts, Some(id)).await, TestClient::chat(&parts, id).await);
     client.until(|frame| frame["status"] == "synced").await;
     chat.so_far().await;
-    let mut pull = frontend::EventPull::open(parts, id, Seq::MAX).await.expect("it is there");
-    // They have read all that there is, so nothing but the session itself can tell them.
-    house.directory.send(Purge { id }).await.expect("it lives").expect("it is purged");
+    let mut pull = frontend::EventPull::open(parts, id, Seq::MAX).await.expect("the session exists");
+    // The subscribers have read all events, so only the session itself can close them.
+    harness.directory.send(Purge { id }).await.expect("the actor is alive").expect("the session is purged");
     assert_eq!((client.closed().await, chat.closed().await), (Some(4404), Some(4404)));
     let gone = async { while !matches!(pull.next().await, frontend::PulledItem::Gone(RequestError::NoSession(_))) {} };
     tokio::time::timeout(Duration::from_secs(5), gone).await.expect("the stream ends");
-    assert_eq!(house.open(id).await.expect_err("no trace").code(), "not_found");
+    assert_eq!(harness.open(id).await.expect_err("the session is gone").code(), "not_found");
 }
 
-/// It would have its sandbox after everything of it was removed.
+/// A start in flight would create the sandbox after the purge.
 #[actix::test]
-async fn a_session_is_not_purged_amid_its_start() {
-    let house = harness(Arc::default());
-    let id = house.create(None).await.view.id;
-    let turn = house.starts.session_lock(id);
-    let under_way = turn.lock().await;
-    let mut purged = std::pin::pin!(house.directory.send(Purge { id }));
+async fn purge_waits_for_start_in_flight() {
+    let harness = harness(Arc::default());
+    let id = harness.create(None).await.view.id;
+    let session_lock = harness.start_limiter.session_lock(id);
+    let start_guard = session_lock.lock().await;
+    let mut purged = std::pin::pin!(harness.directory.send(Purge { id }));
     let early = tokio::time::timeout(Duration::from_millis(100), &mut purged).await;
     assert!(early.is_err(), "{early:?}");
-    drop(under_way);
-    purged.await.expect("it lives").expect("it is purged");
+    drop(start_guard);
+    purged.await.expect("the actor is alive").expect("the session is purged");
 }
 
-/// A full disk, and a person who makes room on it.
+/// Covers a full disk that a person makes room on.
 #[actix::test]
-async fn a_session_whose_end_the_journal_refuses_does_not_come_back_while_it_is_purged() {
-    let house = harness(Arc::default());
-    let made = house.create(None).await;
-    let id = made.view.id;
-    let lives = || house.links.lock().expect("nobody panics here").len();
-    let turn = house.starts.session_lock(id);
-    let removing = turn.lock().await;
-    house.store.fail_next_append.store(true, SeqCst);
-    let mut purged = std::pin::pin!(house.directory.send(Purge { id }));
+async fn session_with_rejected_end_does_not_restart_during_purge() {
+    let harness = harness(Arc::default());
+    let created = harness.create(None).await;
+    let id = created.view.id;
+    let link_count = || harness.links.lock().expect("lock is never poisoned: no holder panics").len();
+    let session_lock = harness.start_limiter.session_lock(id);
+    let start_guard = session_lock.lock().await;
+    harness.store.fail_next_append.store(true, SeqCst);
+    let mut purged = std::pin::pin!(harness.directory.send(Purge { id }));
     let early = tokio::time::timeout(Duration::from_millis(300), &mut purged).await;
     assert!(early.is_err(), "{early:?}");
-    assert!(!made.session.connected(), "it fell");
-    assert_eq!(house.open(id).await.expect_err("not yet").code(), "unavailable");
-    assert_eq!(lives(), 1);
-    drop(removing);
-    purged.await.expect("it lives").expect("it is purged");
+    assert!(!created.session.connected(), "the actor stopped");
+    assert_eq!(harness.open(id).await.expect_err("the session is not restarted yet").code(), "unavailable");
+    assert_eq!(link_count(), 1);
+    drop(start_guard);
+    purged.await.expect("the actor is alive").expect("the session is purged");
     tokio::time::sleep(Duration::from_millis(300)).await;
-    assert_eq!(house.open(id).await.expect_err("no trace").code(), "not_found");
-    assert_eq!(lives(), 1);
+    assert_eq!(harness.open(id).await.expect_err("the session is gone").code(), "not_found");
+    assert_eq!(link_count(), 1);
 }
 
 #[actix::test]
-async fn a_session_that_could_not_be_purged_comes_back() {
-    let house = harness(Arc::default());
-    let id = house.create(None).await.view.id;
-    house.store.fail_next_append.store(true, SeqCst);
-    house.store.fail_forget.store(true, SeqCst);
-    house.directory.send(Purge { id }).await.expect("it lives").expect_err("the journal refuses");
-    eventually("it to be back", || async { house.links.lock().expect("nobody panics here").len() == 2 }).await;
-    house.store.fail_forget.store(false, SeqCst);
-    house.directory.send(Purge { id }).await.expect("it lives").expect("it is purged");
-    assert_eq!(house.open(id).await.expect_err("no trace").code(), "not_found");
+async fn session_restarts_after_failed_purge() {
+    let harness = harness(Arc::default());
+    let id = harness.create(None).await.view.id;
+    harness.store.fail_next_append.store(true, SeqCst);
+    harness.store.fail_forget.store(true, SeqCst);
+    harness
+        .directory
+        .send(Purge { id })
+        .await
+        .expect("the actor is alive")
+        .expect_err("the journal rejects the removal");
+    eventually("the session to restart", || async {
+        harness.links.lock().expect("lock is never poisoned: no holder panics").len() == 2
+    })
+    .await;
+    harness.store.fail_forget.store(false, SeqCst);
+    harness.directory.send(Purge { id }).await.expect("the actor is alive").expect("the session is purged");
+    assert_eq!(harness.open(id).await.expect_err("the session is gone").code(), "not_found");
 }
 
-/// A full disk: it was waiting for its next try when it was to be purged, and that was due meanwhile.
+/// Covers a full disk and a purge while a restart is scheduled; the restart becomes due during the
+/// purge.
 #[actix::test]
-async fn a_session_that_had_fallen_and_could_not_be_purged_comes_back() {
-    let house = harness(Arc::default());
-    let made = house.create(None).await;
-    let id = made.view.id;
-    house.store.fail_writes.store(true, SeqCst);
-    house.store.fail_forget.store(true, SeqCst);
-    made.session.send(say("too much", None)).await.expect("an answer").expect_err("it is refused");
-    eventually("it to be gone", || async { !made.session.connected() }).await;
-    let turn = house.starts.session_lock(id);
-    let removing = turn.lock().await;
-    let mut purged = std::pin::pin!(house.directory.send(Purge { id }));
+async fn stopped_session_restarts_after_failed_purge() {
+    let harness = harness(Arc::default());
+    let created = harness.create(None).await;
+    let id = created.view.id;
+    harness.store.fail_writes.store(true, SeqCst);
+    harness.store.fail_forget.store(true, SeqCst);
+    created
+        .session
+        .send(say("too much", None))
+        .await
+        .expect("the actor replies")
+        .expect_err("the journal rejects the request");
+    eventually("the actor to stop", || async { !created.session.connected() }).await;
+    let session_lock = harness.start_limiter.session_lock(id);
+    let start_guard = session_lock.lock().await;
+    let mut purged = std::pin::pin!(harness.directory.send(Purge { id }));
     let early = tokio::time::timeout(Duration::from_millis(300), &mut purged).await;
     assert!(early.is_err(), "{early:?}");
-    drop(removing);
-    purged.await.expect("it lives").expect_err("the journal refuses");
-    house.store.fail_writes.store(false, SeqCst);
-    let is_back = || async { house.directory.send(GetIfRunning { id }).await.expect("it lives").is_some() };
-    eventually("it to be back by itself", is_back).await;
+    drop(start_guard);
+    purged.await.expect("the actor is alive").expect_err("the journal rejects the removal");
+    harness.store.fail_writes.store(false, SeqCst);
+    let is_running =
+        || async { harness.directory.send(GetIfRunning { id }).await.expect("the actor is alive").is_some() };
+    eventually("the session to restart by itself", is_running).await;
 }
 
 #[actix::test]
-async fn a_server_that_goes_stops_also_what_is_on_its_way_back() {
-    let house = harness(Arc::default());
-    let made = house.create(None).await;
-    house.store.fail_next_append.store(true, SeqCst);
-    made.session.send(say("too much", None)).await.expect("an answer").expect_err("it is refused");
-    eventually("it to be gone", || async { !made.session.connected() }).await;
-    let back = house.directory.send(Open { id: made.view.id });
-    house.directory.send(ShutDown { stop: true }).await.expect("it lives");
-    let view = back.await.expect("it lives").expect("it was on its way").send(GetView).await.expect("it lives");
+async fn shutdown_stops_session_that_is_restarting() {
+    let harness = harness(Arc::default());
+    let created = harness.create(None).await;
+    harness.store.fail_next_append.store(true, SeqCst);
+    created
+        .session
+        .send(say("too much", None))
+        .await
+        .expect("the actor replies")
+        .expect_err("the journal rejects the request");
+    eventually("the actor to stop", || async { !created.session.connected() }).await;
+    let reopened = harness.directory.send(Open { id: created.view.id });
+    harness.directory.send(ShutDown { stop: true }).await.expect("the actor is alive");
+    let view = reopened
+        .await
+        .expect("the actor is alive")
+        .expect("the restart was in flight")
+        .send(GetView)
+        .await
+        .expect("the actor is alive");
     assert_eq!((view.state, view.reason.as_deref()), (AgentState::Stopped, Some("the server ended")));
 }

@@ -18,17 +18,17 @@ fn event(source: EventSource, item: Option<&str>, body: impl Into<EventBody>) ->
     }
 }
 
-fn seen(source: EventSource, item: Option<&str>, seen: ObservationKind, content: &str) -> Event {
-    event(source, item, Observation { kind: seen, content: content.to_owned() })
+fn observation(source: EventSource, item: Option<&str>, kind: ObservationKind, content: &str) -> Event {
+    event(source, item, Observation { kind, content: content.to_owned() })
 }
 
 fn chat(turn: &str) -> Event {
-    seen(EventSource::User, None, ObservationKind::Chat { attachments: vec![], turn: Some(turn.into()) }, "go")
+    observation(EventSource::User, None, ObservationKind::Chat { attachments: vec![], turn: Some(turn.into()) }, "go")
 }
 
 fn state(agent_state: AgentState, reason: Option<&str>) -> Event {
     let reason = reason.map(str::to_owned);
-    seen(
+    observation(
         EventSource::Server,
         None,
         ObservationKind::AgentStateChanged { agent_state, reason, since: String::new(), turn_over: false },
@@ -36,59 +36,59 @@ fn state(agent_state: AgentState, reason: Option<&str>) -> Event {
     )
 }
 
-/// What runs on is the user's own.
+/// Returns the event for the end of a turn beside a user action that still runs.
 fn turn_over() -> Event {
-    let seen_so = ObservationKind::AgentStateChanged {
+    let kind = ObservationKind::AgentStateChanged {
         agent_state: AgentState::Running,
         reason: None,
         since: String::new(),
         turn_over: true,
     };
-    seen(EventSource::Server, None, seen_so, "")
+    observation(EventSource::Server, None, kind, "")
 }
 
 fn agent_message(item: &str, content: &str) -> Event {
-    seen(EventSource::Agent, Some(item), ObservationKind::Message { partial: false }, content)
+    observation(EventSource::Agent, Some(item), ObservationKind::Message { partial: false }, content)
 }
 
 fn delta(kind: DeltaKind, item: &str, offset: u64, content: &str) -> DeltaChunk {
     DeltaChunk { delta: Delta { kind, item: item.into(), offset, content: content.into() }, at: offset }
 }
 
-/// Each frame as a word, with what it holds.
+/// Renders each frame as its type and texts.
 fn render(frames: impl IntoIterator<Item = ChatFrame>) -> Vec<String> {
-    let word = |frame: ChatFrame| {
+    let rendered = |frame: ChatFrame| {
         let json = serde_json::to_value(&frame).expect("JSON");
-        let held = ["content", "message", "tool_name"].iter().filter_map(|key| json[key].as_str());
-        [json["type"].as_str().expect("a type")].into_iter().chain(held).collect::<Vec<_>>().join(" ")
+        let texts = ["content", "message", "tool_name"].iter().filter_map(|key| json[key].as_str());
+        [json["type"].as_str().expect("a type")].into_iter().chain(texts).collect::<Vec<_>>().join(" ")
     };
-    frames.into_iter().map(word).collect()
+    frames.into_iter().map(rendered).collect()
 }
 
 #[test]
-fn a_turn_ends_beside_a_command_of_the_users() {
-    let mut dialect = ChatTranslator::joining(None);
-    dialect.event(chat("turn-1"));
-    assert_eq!(render(dialect.event(state(AgentState::Running, None))), [""; 0]);
-    assert_eq!(render(dialect.event(turn_over())), ["done"]);
-    assert_eq!(render(dialect.event(state(AgentState::Idle, None))), [""; 0]);
+fn turn_ends_beside_a_user_action() {
+    let mut translator = ChatTranslator::joining(None);
+    translator.event(chat("turn-1"));
+    assert_eq!(render(translator.event(state(AgentState::Running, None))), [""; 0]);
+    assert_eq!(render(translator.event(turn_over())), ["done"]);
+    assert_eq!(render(translator.event(state(AgentState::Idle, None))), [""; 0]);
 }
 
 #[test]
-fn a_turn_with_a_tool() {
-    let mut dialect = ChatTranslator::joining(None);
-    let mut told = Vec::new();
-    told.extend(render(dialect.event(chat("turn-1"))));
-    told.extend(render(dialect.delta(delta(DeltaKind::Thinking, "t", 0, "Let me "))));
-    told.extend(render(dialect.event(seen(
+fn turn_with_a_tool_becomes_frames() {
+    let mut translator = ChatTranslator::joining(None);
+    let mut frames = Vec::new();
+    frames.extend(render(translator.event(chat("turn-1"))));
+    frames.extend(render(translator.delta(delta(DeltaKind::Thinking, "t", 0, "Let me "))));
+    frames.extend(render(translator.event(observation(
         EventSource::Agent,
         Some("t"),
         ObservationKind::Think { partial: false },
         "Let me see.",
     ))));
-    told.extend(render(dialect.delta(delta(DeltaKind::ToolInput, "c", 0, "{}"))));
-    told.extend(render(dialect.event(event(EventSource::Agent, Some("c"), Action::Run { command: "ls".into() }))));
-    told.extend(render(dialect.delta(delta(DeltaKind::Output, "c", 0, "LICENSE"))));
+    frames.extend(render(translator.delta(delta(DeltaKind::ToolInput, "c", 0, "{}"))));
+    frames.extend(render(translator.event(event(EventSource::Agent, Some("c"), Action::Run { command: "ls".into() }))));
+    frames.extend(render(translator.delta(delta(DeltaKind::Output, "c", 0, "LICENSE"))));
     let run = ObservationKind::Run {
         command: "ls".into(),
         exit_code: Some(0),
@@ -96,12 +96,12 @@ fn a_turn_with_a_tool() {
         timed_out: false,
         truncated: None,
     };
-    told.extend(render(dialect.event(seen(EventSource::Agent, Some("c"), run, "LICENSE"))));
-    told.extend(render(dialect.event(agent_message("m", "There it is."))));
-    told.extend(render(dialect.event(state(AgentState::Idle, None))));
-    told.extend(render(dialect.event(state(AgentState::Idle, None))));
+    frames.extend(render(translator.event(observation(EventSource::Agent, Some("c"), run, "LICENSE"))));
+    frames.extend(render(translator.event(agent_message("m", "There it is."))));
+    frames.extend(render(translator.event(state(AgentState::Idle, None))));
+    frames.extend(render(translator.event(state(AgentState::Idle, None))));
     assert_eq!(
-        told,
+        frames,
         [
             "thinking Let me ",
             "thinking see.",
@@ -114,9 +114,9 @@ fn a_turn_with_a_tool() {
 }
 
 #[test]
-fn a_frame_is_as_the_protocol_says() {
-    let mut dialect = ChatTranslator::default();
-    let frames = dialect.event(event(EventSource::Agent, Some("c"), Action::Run { command: "ls".into() }));
+fn frames_have_the_documented_form() {
+    let mut translator = ChatTranslator::default();
+    let frames = translator.event(event(EventSource::Agent, Some("c"), Action::Run { command: "ls".into() }));
     let expected = serde_json::json!([{
         "type": "tool_use_start", "tool_use_id": "c", "tool_name": "run", "tool_input": { "command": "ls" }, "seq": 1
     }]);
@@ -134,7 +134,7 @@ fn a_frame_is_as_the_protocol_says() {
         context_used: 0,
         context_limit: None,
     };
-    let frames = dialect.event(seen(EventSource::Server, None, ObservationKind::Usage(usage), ""));
+    let frames = translator.event(observation(EventSource::Server, None, ObservationKind::Usage(usage), ""));
     let expected = serde_json::json!([{ "type": "cost_update", "cost_usd": 0.5, "input_tokens": 10, "output_tokens": 20, "seq": 1 }]);
     assert_eq!(serde_json::to_value(frames).expect("JSON"), expected);
     assert_eq!(serde_json::to_string(&ChatFrame::from(ChatFrameBody::Pong)).expect("JSON"), r#"{"type":"pong"}"#);
@@ -145,40 +145,40 @@ fn a_frame_is_as_the_protocol_says() {
     assert!(serde_json::from_str::<ChatRequest>(r#"{"type":"message"}"#).is_err());
 }
 
-fn interrupted(rung: EscalationStep) -> Event {
-    let seen =
-        ObservationKind::Interrupted { what: "the turn".into(), stopped_ms: 1, escalation_step: rung, partial: true };
-    self::seen(EventSource::Server, None, seen, "")
+fn interrupted(step: EscalationStep) -> Event {
+    let kind =
+        ObservationKind::Interrupted { what: "the turn".into(), stopped_ms: 1, escalation_step: step, partial: true };
+    observation(EventSource::Server, None, kind, "")
 }
 
 fn sandbox(phase: SandboxPhase) -> Event {
     let (exit_code, out_of_memory, stderr_tail, isolation) = (None, false, None, None);
-    let seen = ObservationKind::Sandbox { phase, exit_code, out_of_memory, stderr_tail, isolation };
-    self::seen(EventSource::Server, None, seen, "the sandbox died")
+    let kind = ObservationKind::Sandbox { phase, exit_code, out_of_memory, stderr_tail, isolation };
+    observation(EventSource::Server, None, kind, "the sandbox died")
 }
 
 fn partial(item: &str, content: &str) -> Event {
-    seen(EventSource::Agent, Some(item), ObservationKind::Message { partial: true }, content)
+    observation(EventSource::Agent, Some(item), ObservationKind::Message { partial: true }, content)
 }
 
 fn queue(waiting: usize) -> Event {
     let item = |n| QueueItem { item: format!("message-{n}"), content: "go".into(), attachments: vec![] };
-    seen(EventSource::Server, None, ObservationKind::Queue { items: (0..waiting).map(item).collect() }, "")
+    observation(EventSource::Server, None, ObservationKind::Queue { items: (0..waiting).map(item).collect() }, "")
 }
 
 fn failed(source: EventSource, item: Option<&str>, code: &str) -> Event {
-    seen(source, item, ObservationKind::Error { code: code.into(), detail: "why".into() }, "")
+    observation(source, item, ObservationKind::Error { code: code.into(), detail: "why".into() }, "")
 }
 
-fn check(mut dialect: ChatTranslator, events: Vec<Event>, expected: &[&str]) {
-    let in_words = format!("{events:?}");
-    let told = render(events.into_iter().flat_map(|event| dialect.event(event)).collect::<Vec<_>>());
-    assert_eq!(told, expected, "{in_words}");
+fn check(mut translator: ChatTranslator, events: Vec<Event>, expected: &[&str]) {
+    let description = format!("{events:?}");
+    let rendered = render(events.into_iter().flat_map(|event| translator.event(event)).collect::<Vec<_>>());
+    assert_eq!(rendered, expected, "{description}");
 }
 
-/// As `session/turn/tests.rs` has them: what a decision writes down, in its order.
+/// Sequences of events as `session/turn` persists them.
 #[test]
-fn how_turns_end() {
+fn each_turn_ends_once_with_the_fitting_frame() {
     let end = |events: Vec<Event>, expected: &[&str]| {
         check(ChatTranslator::joining(None), [vec![chat("turn-1")], events].concat(), expected);
     };
@@ -190,15 +190,15 @@ fn how_turns_end() {
     end(vec![state(AgentState::Paused, None), running()], &[]);
     end(vec![chat("turn-1")], &[]);
     end(vec![chat("turn-2"), idle()], &["done", "done"]);
-    // Stopped, ended and killed by a person: what was asked for was done.
+    // A stop, an end and a kill by a person end the turn as requested.
     end(vec![interrupted(EscalationStep::Sandbox), state(AgentState::Stopped, None)], &["done"]);
     end(vec![interrupted(EscalationStep::Sandbox), state(AgentState::Ended, None)], &["done"]);
     end(
         vec![partial("m", "Once"), interrupted(EscalationStep::RestartAgent), state(AgentState::Starting, None)],
         &["text_delta Once", "done"],
     );
-    // What the sandbox's death cut short is no end of it that anybody wanted.
-    let death = |phase| {
+    // A turn that the sandbox's failure ended has failed.
+    let sandbox_failed = |phase| {
         vec![
             running(),
             sandbox(phase),
@@ -207,9 +207,9 @@ fn how_turns_end() {
             state(AgentState::Failed, Some("gone")),
         ]
     };
-    end(death(SandboxPhase::Lost), &["text_delta Once", "error gone"]);
-    end(death(SandboxPhase::Failed), &["text_delta Once", "error gone"]);
-    // Nor is it that the sandbox could not be thawed, twice, and was given up.
+    end(sandbox_failed(SandboxPhase::Lost), &["text_delta Once", "error gone"]);
+    end(sandbox_failed(SandboxPhase::Failed), &["text_delta Once", "error gone"]);
+    // The same holds for a sandbox that could not be unpaused twice and was stopped.
     let stuck = || failed(EventSource::Server, None, "sandbox");
     let given_up = vec![
         running(),
@@ -229,11 +229,11 @@ fn how_turns_end() {
         running(),
         idle(),
     ];
-    end([death(SandboxPhase::Lost), next].concat(), &["text_delta Once", "error gone", "done"]);
+    end([sandbox_failed(SandboxPhase::Lost), next].concat(), &["text_delta Once", "error gone", "done"]);
 }
 
 #[test]
-fn whoever_waits_for_a_sandbox_that_never_comes_up_is_told() {
+fn failed_sandbox_start_is_an_error() {
     let events = vec![
         queue(1),
         sandbox(SandboxPhase::Starting),
@@ -244,15 +244,15 @@ fn whoever_waits_for_a_sandbox_that_never_comes_up_is_told() {
 }
 
 #[test]
-fn who_comes_in_the_middle_of_a_turn_hears_the_end_of_that_one() {
+fn client_that_joins_during_a_turn_gets_its_end() {
     let in_turn = || ChatTranslator::joining(Some(Some("turn-1".into())));
     let (idle, running) = (|| state(AgentState::Idle, None), || state(AgentState::Running, None));
     check(in_turn(), vec![chat("turn-1"), idle()], &["done"]);
-    // A message waited: the next turn begins at once, and the state stays as it is.
+    // With a queued message the next turn begins at once, and the state stays the same.
     check(in_turn(), vec![chat("turn-2"), queue(0), idle()], &["done", "done"]);
-    // Its name could not be read.
+    // The name of the turn was not readable.
     check(ChatTranslator::joining(Some(None)), vec![idle()], &["done"]);
-    // Nothing but an act of a person is under way.
+    // Only a user action is running.
     check(ChatTranslator::joining(None), vec![idle()], &[]);
     check(
         ChatTranslator::joining(None),
@@ -262,28 +262,32 @@ fn who_comes_in_the_middle_of_a_turn_hears_the_end_of_that_one() {
 }
 
 #[test]
-fn a_client_that_comes_late_hears_the_item_so_far_and_the_end_of_the_turn() {
-    let mut dialect = ChatTranslator::joining(Some(None));
-    assert_eq!(render(dialect.delta(delta(DeltaKind::Text, "m", 0, "Hello"))), ["text_delta Hello"]);
-    assert_eq!(render(dialect.delta(delta(DeltaKind::Text, "m", 0, "Hello you"))), ["text_delta  you"]);
-    assert_eq!(render(dialect.event(agent_message("m", "Hello you."))), ["text_delta ."]);
-    assert_eq!(render(dialect.event(state(AgentState::Idle, None))), ["done"]);
+fn late_client_gets_the_item_so_far_and_the_turns_end() {
+    let mut translator = ChatTranslator::joining(Some(None));
+    assert_eq!(render(translator.delta(delta(DeltaKind::Text, "m", 0, "Hello"))), ["text_delta Hello"]);
+    assert_eq!(render(translator.delta(delta(DeltaKind::Text, "m", 0, "Hello you"))), ["text_delta  you"]);
+    assert_eq!(render(translator.event(agent_message("m", "Hello you."))), ["text_delta ."]);
+    assert_eq!(render(translator.event(state(AgentState::Idle, None))), ["done"]);
 }
 
 #[test]
-fn what_begins_again_is_told_from_where_it_is_new() {
-    let mut dialect = ChatTranslator::joining(Some(None));
-    assert_eq!(render(dialect.delta(delta(DeltaKind::Text, "m", 0, "Hello you"))), ["text_delta Hello you"]);
+fn repeated_delta_sends_only_its_new_part() {
+    let mut translator = ChatTranslator::joining(Some(None));
+    assert_eq!(render(translator.delta(delta(DeltaKind::Text, "m", 0, "Hello you"))), ["text_delta Hello you"]);
     for (offset, old) in [(0, "Hel"), (3, "lo"), (5, " you")] {
-        assert_eq!(render(dialect.delta(delta(DeltaKind::Text, "m", offset, old))), [""; 0], "{old} is told already");
+        assert_eq!(
+            render(translator.delta(delta(DeltaKind::Text, "m", offset, old))),
+            [""; 0],
+            "{old} was sent before"
+        );
     }
-    assert_eq!(render(dialect.delta(delta(DeltaKind::Text, "m", 9, " there"))), ["text_delta  there"]);
-    assert_eq!(render(dialect.event(agent_message("m", "Hello you there."))), ["text_delta ."]);
+    assert_eq!(render(translator.delta(delta(DeltaKind::Text, "m", 9, " there"))), ["text_delta  there"]);
+    assert_eq!(render(translator.event(agent_message("m", "Hello you there."))), ["text_delta ."]);
 }
 
-/// How a session stands is its server's word; an agent that claims it changes nothing.
+/// An agent cannot report the session's state: its claims change nothing.
 #[test]
-fn an_agent_does_not_end_a_turn_by_saying_so() {
+fn agent_claims_do_not_end_a_turn() {
     let claim = |event: Event| Event { source: EventSource::Agent, ..event };
     let claims = [
         chat("turn-9"),
@@ -296,35 +300,35 @@ fn an_agent_does_not_end_a_turn_by_saying_so() {
 }
 
 #[test]
-fn an_agent_that_ends_nothing_of_what_it_begins_fills_no_memory() {
-    let mut dialect = ChatTranslator::joining(None);
-    dialect.event(chat("turn-1"));
+fn items_that_never_end_are_bounded() {
+    let mut translator = ChatTranslator::joining(None);
+    translator.event(chat("turn-1"));
     for n in 0..10 * MAX_ITEMS {
-        dialect.delta(delta(DeltaKind::Text, &format!("text-{n}"), 0, "Hello"));
-        dialect.event(event(EventSource::Agent, Some(&format!("tool-{n}")), Action::Run { command: "ls".into() }));
+        translator.delta(delta(DeltaKind::Text, &format!("text-{n}"), 0, "Hello"));
+        translator.event(event(EventSource::Agent, Some(&format!("tool-{n}")), Action::Run { command: "ls".into() }));
     }
-    assert_eq!((dialect.sent_bytes.entries.len(), dialect.open_tools.entries.len()), (MAX_ITEMS, MAX_ITEMS));
-    // The newest are known, and those of before are not.
+    assert_eq!((translator.sent_bytes.entries.len(), translator.open_tools.entries.len()), (MAX_ITEMS, MAX_ITEMS));
+    // The newest items are kept, and the oldest are not.
     let newest = 10 * MAX_ITEMS - 1;
-    assert_eq!(render(dialect.event(agent_message(&format!("text-{newest}"), "Hello you"))), ["text_delta  you"]);
+    assert_eq!(render(translator.event(agent_message(&format!("text-{newest}"), "Hello you"))), ["text_delta  you"]);
     let write = || ObservationKind::Write { path: "a".into(), bytes: 1 };
-    let done = |dialect: &mut ChatTranslator, n| {
-        render(dialect.event(seen(EventSource::Agent, Some(&format!("tool-{n}")), write(), "x")))
+    let done = |translator: &mut ChatTranslator, n| {
+        render(translator.event(observation(EventSource::Agent, Some(&format!("tool-{n}")), write(), "x")))
     };
-    assert_eq!(done(&mut dialect, newest), ["tool_result x run"]);
-    assert_eq!(done(&mut dialect, 0), [] as [&str; 0]);
-    // What of an item is not known any more goes on where it goes on.
-    assert_eq!(render(dialect.delta(delta(DeltaKind::Text, "text-0", 5, " you"))), ["text_delta  you"]);
-    assert_eq!(render(dialect.event(agent_message("text-0", "Hello you."))), ["text_delta ."]);
+    assert_eq!(done(&mut translator, newest), ["tool_result x run"]);
+    assert_eq!(done(&mut translator, 0), [] as [&str; 0]);
+    // A dropped item continues at its next delta.
+    assert_eq!(render(translator.delta(delta(DeltaKind::Text, "text-0", 5, " you"))), ["text_delta  you"]);
+    assert_eq!(render(translator.event(agent_message("text-0", "Hello you."))), ["text_delta ."]);
 }
 
 proptest! {
-    /// Whatever a turn goes through, it ends once; and what was said arrives once.
+    /// Each turn ends once for any sequence of events, and each text arrives once.
     #[test]
-    fn a_turn_ends_once(steps in prop::collection::vec(0..8usize, 0..60)) {
-        let mut dialect = ChatTranslator::joining(None);
+    fn turn_ends_once(steps in prop::collection::vec(0..8usize, 0..60)) {
+        let mut translator = ChatTranslator::joining(None);
         let (mut turns, mut ends, mut open, mut n) = (0, 0, false, 0);
-        let (mut spoken, mut heard) = (String::new(), String::new());
+        let (mut sent, mut received) = (String::new(), String::new());
         for step in steps {
             n += 1;
             let mut deltas = Vec::new();
@@ -339,9 +343,9 @@ proptest! {
                 2 => vec![],
                 3 => vec![failed(EventSource::Agent, None, "model"), state(AgentState::Idle, None)],
                 4 => {
-                    let text = format!("said {n}. ");
+                    let text = format!("text {n}. ");
                     deltas.push(delta(DeltaKind::Text, &n.to_string(), 0, &text[..3]));
-                    spoken.push_str(&text);
+                    sent.push_str(&text);
                     vec![agent_message(&n.to_string(), &text)]
                 }
                 5 => vec![state(AgentState::Paused, None)],
@@ -351,59 +355,59 @@ proptest! {
             if matches!(step, 1..=3 | 6) {
                 open = false;
             }
-            let mut frames: Vec<_> = deltas.into_iter().flat_map(|delta| dialect.delta(delta)).collect();
-            frames.extend(events.into_iter().flat_map(|event| dialect.event(event)));
+            let mut frames: Vec<_> = deltas.into_iter().flat_map(|delta| translator.delta(delta)).collect();
+            frames.extend(events.into_iter().flat_map(|event| translator.event(event)));
             for frame in frames {
                 match frame.body {
                     ChatFrameBody::Done | ChatFrameBody::Error { .. } => ends += 1,
-                    ChatFrameBody::TextDelta { content } => heard.push_str(&content),
+                    ChatFrameBody::TextDelta { content } => received.push_str(&content),
                     _ => {}
                 }
             }
             prop_assert_eq!(ends, turns - usize::from(open));
         }
-        prop_assert_eq!(heard, spoken);
+        prop_assert_eq!(received, sent);
     }
 }
 
 #[test]
-fn what_fails_within_a_turn_does_not_end_it() {
-    let mut dialect = ChatTranslator::joining(Some(None));
-    assert_eq!(render(dialect.event(failed(EventSource::Agent, Some("act-1"), "tool_failed"))), [] as [&str; 0]);
-    assert_eq!(render(dialect.event(agent_message("m", "and on"))), ["text_delta and on"]);
-    assert_eq!(render(dialect.event(failed(EventSource::Agent, None, "model_error"))), ["error why"]);
+fn failed_item_does_not_end_the_turn() {
+    let mut translator = ChatTranslator::joining(Some(None));
+    assert_eq!(render(translator.event(failed(EventSource::Agent, Some("act-1"), "tool_failed"))), [] as [&str; 0]);
+    assert_eq!(render(translator.event(agent_message("m", "and on"))), ["text_delta and on"]);
+    assert_eq!(render(translator.event(failed(EventSource::Agent, None, "model_error"))), ["error why"]);
 }
 
 #[test]
-fn of_an_answer_too_long_for_an_event_who_is_behind_hears_what_is_left_of_it() {
+fn lagging_client_gets_the_rest_of_a_truncated_answer() {
     let long = format!("BEGIN {} END", "ä".repeat(200_000));
-    let cut = excerpt(&long, 1000).expect("it is too long");
-    let heard = |told: usize| {
-        let mut dialect = ChatTranslator::joining(Some(None));
-        let deltas = dialect.delta(delta(DeltaKind::Text, "m", 0, &long[..told]));
+    let cut = excerpt(&long, 1000).expect("the text is too long for an event");
+    let received = |sent: usize| {
+        let mut translator = ChatTranslator::joining(Some(None));
+        let deltas = translator.delta(delta(DeltaKind::Text, "m", 0, &long[..sent]));
         let frames =
-            deltas.into_iter().chain(dialect.truncated_event(agent_message("m", &cut.text), long.len() as u64));
+            deltas.into_iter().chain(translator.truncated_event(agent_message("m", &cut.text), long.len() as u64));
         let texts = frames.filter_map(|frame| match frame.body {
             ChatFrameBody::TextDelta { content } => Some(content),
             _ => None,
         });
         texts.collect::<String>()
     };
-    assert_eq!(heard(0), cut.text);
-    assert_eq!(heard(100), cut.text, "its head goes on where the delta ended");
-    assert_eq!(heard(long.len()), long, "and nothing is told twice");
-    assert_eq!(heard(long.len() - 104), long);
-    let most = heard(100_000);
-    assert!(most.starts_with(&long[..100_000]) && most.ends_with(" END"));
-    assert!(most[100_000..].starts_with("\n… ") && most.len() < 101_000, "what is missing is named");
+    assert_eq!(received(0), cut.text);
+    assert_eq!(received(100), cut.text, "the head continues where the delta ended");
+    assert_eq!(received(long.len()), long, "nothing is sent twice");
+    assert_eq!(received(long.len() - 104), long);
+    let partial = received(100_000);
+    assert!(partial.starts_with(&long[..100_000]) && partial.ends_with(" END"));
+    assert!(partial[100_000..].starts_with("\n… ") && partial.len() < 101_000, "a marker names the missing bytes");
 }
 
 #[test]
-fn of_what_has_grown_longer_than_is_kept_who_is_behind_hears_the_end() {
-    let mut dialect = ChatTranslator::joining(Some(None));
-    dialect.delta(delta(DeltaKind::Text, "m", 0, "begin"));
+fn lagging_client_gets_a_marker_for_dropped_deltas() {
+    let mut translator = ChatTranslator::joining(Some(None));
+    translator.delta(delta(DeltaKind::Text, "m", 0, "begin"));
     let kept = DeltaChunk { at: 105, ..delta(DeltaKind::Text, "m", 0, "goes on") };
-    assert_eq!(render(dialect.delta(kept)), ["text_delta \n… 100 bytes left out …\ngoes on"]);
-    assert_eq!(render(dialect.delta(delta(DeltaKind::Text, "m", 112, " and on"))), ["text_delta  and on"]);
-    assert_eq!(render(dialect.event(agent_message("m", &("x".repeat(119) + ".")))), ["text_delta ."]);
+    assert_eq!(render(translator.delta(kept)), ["text_delta \n… 100 bytes left out …\ngoes on"]);
+    assert_eq!(render(translator.delta(delta(DeltaKind::Text, "m", 112, " and on"))), ["text_delta  and on"]);
+    assert_eq!(render(translator.event(agent_message("m", &("x".repeat(119) + ".")))), ["text_delta ."]);
 }

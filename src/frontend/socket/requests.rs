@@ -1,4 +1,5 @@
-//! What a client wants: read from its frames, given to its session, and answered when it is written down.
+//! Client requests of a socket: parsed from frames, sent to the session, and answered when
+//! persisted.
 
 use actix::prelude::*;
 use futures::{FutureExt, future::BoxFuture};
@@ -14,41 +15,41 @@ use crate::session::{
     send_request,
 };
 
-/// How many wishes of one client may be under way. One more is refused, unless it is there to stop something: for those there is
-/// as much room again.
+/// Largest number of requests in flight of one client. Further requests are rejected. Requests that
+/// stop something have twice the limit.
 pub(in crate::frontend) const MAX_IN_FLIGHT: u8 = 64;
-/// A frame of a wish to stop something is not longer, bytes: of those as many as are heard take no room.
+/// Largest frame of a stop request, bytes. Shorter stop requests are queued without a check of the
+/// queue's size.
 const STOP_FRAME_LIMIT: usize = 1 << 10;
 
 impl FrontendSocket {
     pub(super) fn receive_text(&mut self, text: &str, ctx: &mut SocketContext) {
         match ClientFrame::parse(text) {
             Ok(ClientFrame { request: ClientRequest::Ping {}, .. }) => self.send_frame(&StatusFrame::Pong {}, ctx),
-            Ok(ClientFrame { id, request: wish }) => match &mut self.attached {
+            Ok(ClientFrame { id, request }) => match &mut self.attached {
                 Some(AttachedSession { source: SessionSource::Session { session, .. }, .. }) => {
                     let session = session.clone();
-                    self.relay(&session, id, wish, ctx);
+                    self.relay(&session, id, request, ctx);
                 }
-                Some(AttachedSession {
-                    id: session, source: SessionSource::Journal { lookup: search, .. }, ..
-                }) => {
+                Some(AttachedSession { id: session, source: SessionSource::Journal { lookup, .. }, .. }) => {
                     let session = *session;
-                    if search.waiting.len() + usize::from(self.in_flight) >= usize::from(in_flight_limit(&wish)) {
+                    if lookup.waiting.len() + usize::from(self.in_flight) >= usize::from(in_flight_limit(&request)) {
                         return self.too_many(id, ctx);
                     }
                     let has_room =
-                        is_stop_request(&wish) && text.len() <= STOP_FRAME_LIMIT || search.has_room(text.len());
+                        is_stop_request(&request) && text.len() <= STOP_FRAME_LIMIT || lookup.has_room(text.len());
                     if !has_room {
                         return self.send_request_error(&session_restarting(), id, ctx);
                     }
-                    search.queue_request(id, wish, text.len());
+                    lookup.queue_request(id, request, text.len());
                     self.lookup_now(session, ctx);
                 }
-                // It asked for a session, and must not be given another one while that is looked for.
-                None if self.attach_request.as_ref().is_some_and(|arrival| arrival.session_id.is_some()) => {
+                // The client asked for a session. It must not get another one while that session is
+                // looked up.
+                None if self.attach_request.as_ref().is_some_and(|attach| attach.session_id.is_some()) => {
                     self.send_request_error(&session_restarting(), id, ctx);
                 }
-                None => self.create(id, wish, ctx),
+                None => self.create(id, request, ctx),
             },
             Err(bad) => self.send_error(bad.code, bad.message, bad.id, ctx),
         }
@@ -58,22 +59,22 @@ impl FrontendSocket {
         &mut self,
         session: &Addr<Session>,
         id: Option<String>,
-        wish: ClientRequest,
+        request: ClientRequest,
         ctx: &mut SocketContext,
     ) {
-        if self.in_flight >= in_flight_limit(&wish) {
+        if self.in_flight >= in_flight_limit(&request) {
             return self.too_many(id, ctx);
         }
         self.in_flight += 1;
         let key = id.clone();
-        // Sent here and now, so that a client's frames reach its session in their order.
-        let answer = match wish {
+        // Sent synchronously, so a client's frames reach its session in their order.
+        let answer = match request {
             ClientRequest::Interrupt {} => send_to_session(session, Interrupt { idempotency_key: key }),
             ClientRequest::Pause {} => send_to_session(session, Pause { idempotency_key: key }),
             ClientRequest::Resume {} => send_to_session(session, Resume { idempotency_key: key }),
             ClientRequest::Stop {} => send_to_session(session, Stop { idempotency_key: key, reason: None }),
             ClientRequest::End {} => send_to_session(session, End { idempotency_key: key }),
-            wish => send_to_session(session, Relay { request: wish, idempotency_key: key }),
+            request => send_to_session(session, Relay { request, idempotency_key: key }),
         };
         ctx.spawn(answer.into_actor(self).map(move |answer, socket, ctx| {
             socket.in_flight -= 1;
@@ -82,7 +83,7 @@ impl FrontendSocket {
     }
 
     fn too_many(&mut self, id: Option<String>, ctx: &mut SocketContext) {
-        let message = format!("{MAX_IN_FLIGHT} frames are unanswered already; wait for some of the answers");
+        let message = format!("{MAX_IN_FLIGHT} frames are unanswered; wait for some of the answers");
         self.send_error("too_many", message, id, ctx);
     }
 
@@ -95,58 +96,60 @@ impl FrontendSocket {
         match (answer, id) {
             (Ok(accepted), Some(id)) => self.send_frame(&StatusFrame::Accepted { id, seq: accepted.seq }, ctx),
             (Ok(_), None) => {}
-            (Err(refusal), id) => self.send_request_error(&refusal, id, ctx),
+            (Err(error), id) => self.send_request_error(&error, id, ctx),
         }
     }
 
-    /// The first wish of a client without a session. What comes after it waits until there is one.
-    fn create(&mut self, id: Option<String>, wish: ClientRequest, ctx: &mut SocketContext) {
-        if !matches!(wish, ClientRequest::Initialize { .. } | ClientRequest::Start { .. }) {
+    /// Creates the session from the first request of a client without a session. Further frames
+    /// stay unread until it exists.
+    fn create(&mut self, id: Option<String>, request: ClientRequest, ctx: &mut SocketContext) {
+        if !matches!(request, ClientRequest::Initialize { .. } | ClientRequest::Start { .. }) {
             let message = "there is no session yet; begin with `initialize` or `start`, or attach with `?session=`";
             return self.send_error("no_session", message.to_owned(), id, ctx);
         }
-        if matches!(&wish, ClientRequest::Start { task } if task.trim().is_empty()) {
+        if matches!(&request, ClientRequest::Start { task } if task.trim().is_empty()) {
             return self.send_request_error(&RequestError::BadArgs("`task` is empty".to_owned()), id, ctx);
         }
-        let sessions = self.parts.sessions.clone();
+        let sessions = self.services.sessions.clone();
         let key = id.clone();
-        let made = async move {
-            let made = sessions.create(&wish, key).await;
-            (made, wish)
+        let created = async move {
+            let created = sessions.create(&request, key).await;
+            (created, request)
         };
-        ctx.wait(made.into_actor(self).map(move |(made, wish), socket, ctx| match made {
+        ctx.wait(created.into_actor(self).map(move |(created, request), socket, ctx| match created {
             Ok((session_id, session)) => {
-                if let Some(arrival) = &mut socket.attach_request {
-                    arrival.session_id = Some(session_id);
+                if let Some(attach) = &mut socket.attach_request {
+                    attach.session_id = Some(session_id);
                 }
                 socket.attach(session_id, session.clone(), ctx);
-                // What the session was made from is no wish any more; a task is.
-                match wish {
-                    ClientRequest::Start { .. } => socket.relay(&session, id, wish, ctx),
+                // An `initialize` has created the session and is done. A task is still to be sent.
+                match request {
+                    ClientRequest::Start { .. } => socket.relay(&session, id, request, ctx),
                     _ => socket.send_answer(Ok(RequestAccepted { seq: None, state: AgentState::Starting }), id, ctx),
                 }
             }
-            Err(refusal) => socket.send_request_error(&refusal, id, ctx),
+            Err(error) => socket.send_request_error(&error, id, ctx),
         }));
     }
 }
 
-/// How many may be under way for this one to be heard.
-fn in_flight_limit(wish: &ClientRequest) -> u8 {
-    if is_stop_request(wish) { 2 * MAX_IN_FLIGHT } else { MAX_IN_FLIGHT }
+/// Returns the number of requests in flight from which on this request is rejected.
+fn in_flight_limit(request: &ClientRequest) -> u8 {
+    if is_stop_request(request) { 2 * MAX_IN_FLIGHT } else { MAX_IN_FLIGHT }
 }
 
-fn is_stop_request(wish: &ClientRequest) -> bool {
+fn is_stop_request(request: &ClientRequest) -> bool {
     matches!(
-        wish,
+        request,
         ClientRequest::Interrupt {} | ClientRequest::Pause {} | ClientRequest::Stop {} | ClientRequest::End {}
     )
 }
 
-/// Gives a wish to the session, now; its answer, or why there is none.
+/// Sends a request to the session now. Returns a future with the answer, or with the reason why
+/// none came.
 fn send_to_session(
     session: &Addr<Session>,
-    wish: impl SessionRequest<Result = RequestResult>,
+    request: impl SessionRequest<Result = RequestResult>,
 ) -> BoxFuture<'static, RequestResult> {
-    send_request(session, wish).map(|answer| answer.unwrap_or_else(|unanswered| Err(unanswered.into()))).boxed()
+    send_request(session, request).map(|answer| answer.unwrap_or_else(|e| Err(e.into()))).boxed()
 }

@@ -1,5 +1,7 @@
-//! A session whose actor cannot be had: its journal is shown, it is looked for again, and what the client asks for has it looked
-//! for at once.
+//! Lookup of a session whose actor is not available.
+//!
+//! The client gets the journal meanwhile, and the lookup is repeated. A client request triggers the
+//! next lookup at once.
 
 use actix::prelude::*;
 use greenroom_protocol::{CLIENT_FRAME_LIMIT, client::ClientRequest};
@@ -13,15 +15,16 @@ use crate::{
     store::{Seq, SessionId},
 };
 
-/// How much of one client waits for its session, in bytes of frames. More is refused.
+/// Bound for requests that wait for the session, in bytes of their frames. When full: further
+/// requests are rejected.
 const MAX_WAITING_BYTES: usize = 2 * CLIENT_FRAME_LIMIT;
 
-/// The looking for a session.
+/// Lookup of a session.
 #[derive(Default)]
 pub(super) struct SessionLookup {
-    /// The next look; `None` while it is under way.
+    /// Timer of the next attempt; `None` while an attempt is running.
     next: Option<SpawnHandle>,
-    /// What the client asked for meanwhile, in its order.
+    /// Requests that the client sent meanwhile, in their order.
     pub(super) waiting: Vec<(Option<String>, ClientRequest)>,
     bytes: usize,
 }
@@ -31,9 +34,9 @@ impl SessionLookup {
         self.bytes + bytes <= MAX_WAITING_BYTES
     }
 
-    pub(super) fn queue_request(&mut self, id: Option<String>, wish: ClientRequest, bytes: usize) {
+    pub(super) fn queue_request(&mut self, id: Option<String>, request: ClientRequest, bytes: usize) {
         self.bytes += bytes;
-        self.waiting.push((id, wish));
+        self.waiting.push((id, request));
     }
 
     fn take_waiting(&mut self) -> Vec<(Option<String>, ClientRequest)> {
@@ -43,49 +46,50 @@ impl SessionLookup {
 }
 
 impl FrontendSocket {
-    /// Without the session's actor, which cannot be had because of `refusal`: its journal is shown until it can.
-    fn serve_from_journal(&mut self, id: SessionId, refusal: RequestError, ctx: &mut SocketContext) {
-        let store = self.parts.store.clone();
+    /// Serves the client from the journal. The session's actor is not available because of `error`.
+    fn serve_from_journal(&mut self, id: SessionId, error: RequestError, ctx: &mut SocketContext) {
+        let store = self.services.store.clone();
         let snapshot = async move { store.get(id).await }.into_actor(self);
         ctx.wait(snapshot.map(move |snapshot, socket, ctx| {
             if let Ok(Some(snapshot)) = snapshot {
                 let source = SessionSource::Journal { tail: snapshot.tail, lookup: Box::default() };
-                // With this one.
-                let attached = attached_clients(&socket.parts.actor_registry, id) + 1;
+                // Counts this client too: it registers afterwards.
+                let attached = attached_clients(&socket.services.actor_registry, id) + 1;
                 socket.begin_replay(id, source, &SessionView::new(&snapshot, attached), ctx);
             }
-            socket.report_once(refusal, ctx);
+            socket.report_once(error, ctx);
             socket.schedule_lookup(ctx);
         }));
     }
 
-    /// Why the session is not to be had, unless the client was told that last; the looking goes on.
-    fn report_once(&mut self, refusal: RequestError, ctx: &mut SocketContext) {
-        if self.reported_error.as_ref().is_none_or(|told| told.code() != refusal.code()) {
-            self.send_request_error(&refusal, None, ctx);
-            self.reported_error = Some(Box::new(refusal));
+    /// Reports the reason why the session is unavailable, unless the client has it already. The
+    /// lookup goes on.
+    fn report_once(&mut self, error: RequestError, ctx: &mut SocketContext) {
+        if self.reported_error.as_ref().is_none_or(|reported| reported.code() != error.code()) {
+            self.send_request_error(&error, None, ctx);
+            self.reported_error = Some(Box::new(error));
         }
     }
 
-    /// The session's actor is gone; its journal is not.
+    /// Schedules the next lookup. The session's actor is gone; its journal is not.
     pub(super) fn schedule_lookup(&mut self, ctx: &mut SocketContext) {
-        let wanted = self.attach_request.as_ref().and_then(|arrival| arrival.session_id);
-        let Some(id) = self.attached.as_ref().map(|attached| attached.id).or(wanted) else { return };
-        let somebody_waits = self.lookup_state().is_some_and(|search| !search.waiting.is_empty());
-        let looks = if somebody_waits { 0 } else { self.lookup_attempts };
+        let requested = self.attach_request.as_ref().and_then(|attach| attach.session_id);
+        let Some(id) = self.attached.as_ref().map(|attached| attached.id).or(requested) else { return };
+        let has_waiting = self.lookup_state().is_some_and(|lookup| !lookup.waiting.is_empty());
+        let attempts = if has_waiting { 0 } else { self.lookup_attempts };
         let is_unreadable = matches!(self.reported_error.as_deref(), Some(RequestError::Unreadable(_)));
         let longest = if is_unreadable { LOOKUP_RETRY_UNREADABLE } else { LOOKUP_RETRY_MAX };
-        let wait = LOOKUP_RETRY_MIN.saturating_mul(1 << looks.min(16)).min(longest);
+        let wait = LOOKUP_RETRY_MIN.saturating_mul(1 << attempts.min(16)).min(longest);
         self.lookup_attempts = self.lookup_attempts.saturating_add(1);
         let next = ctx.run_later(wait, move |socket, ctx| socket.look_up(id, ctx));
-        if let Some(search) = self.lookup_state() {
-            search.next = Some(next);
+        if let Some(lookup) = self.lookup_state() {
+            lookup.next = Some(next);
         }
     }
 
-    /// Somebody waits for it.
+    /// Looks the session up at once, because a request waits for it.
     pub(super) fn lookup_now(&mut self, id: SessionId, ctx: &mut SocketContext) {
-        if let Some(next) = self.lookup_state().and_then(|search| search.next.take()) {
+        if let Some(next) = self.lookup_state().and_then(|lookup| lookup.next.take()) {
             ctx.cancel_future(next);
             self.lookup_attempts = self.lookup_attempts.saturating_sub(1);
             self.look_up(id, ctx);
@@ -94,75 +98,77 @@ impl FrontendSocket {
 
     fn lookup_state(&mut self) -> Option<&mut SessionLookup> {
         match &mut self.attached.as_mut()?.source {
-            SessionSource::Journal { lookup: search, .. } => Some(search),
+            SessionSource::Journal { lookup, .. } => Some(lookup),
             SessionSource::Session { .. } => None,
         }
     }
 
     pub(super) fn look_up(&mut self, id: SessionId, ctx: &mut SocketContext) {
-        if let Some(search) = self.lookup_state() {
-            search.next = None;
+        if let Some(lookup) = self.lookup_state() {
+            lookup.next = None;
         }
-        let (sessions, store) = (self.parts.sessions.clone(), self.parts.store.clone());
+        let (sessions, store) = (self.services.sessions.clone(), self.services.store.clone());
         let found = async move {
             let found = sessions.open(id).await;
-            // What it wrote down and did not live to tell can be read meanwhile.
-            let written = if found.is_err() { store.get(id).await.ok().flatten() } else { None };
-            (found, written.map_or(0, |snapshot| snapshot.tail))
+            // Events that the stopped actor persisted and did not publish are readable meanwhile.
+            let persisted = if found.is_err() { store.get(id).await.ok().flatten() } else { None };
+            (found, persisted.map_or(0, |snapshot| snapshot.tail))
         };
-        let found = found.into_actor(self).map(move |(found, written), socket, ctx| match found {
+        let found = found.into_actor(self).map(move |(found, persisted), socket, ctx| match found {
             Ok(session) => socket.attach(id, session, ctx),
-            Err(refusal @ RequestError::NoSession(_)) => socket.session_gone(&refusal, ctx),
-            Err(refusal) => socket.session_unavailable(id, refusal, written, ctx),
+            Err(error @ RequestError::NoSession(_)) => socket.session_gone(&error, ctx),
+            Err(error) => socket.session_unavailable(id, error, persisted, ctx),
         });
         if self.attached.is_none() {
-            // What the client says meanwhile is for that session.
+            // Input that arrives meanwhile is for that session, so it stays unread.
             ctx.wait(found);
         } else {
             ctx.spawn(found);
         }
     }
 
-    /// What is `written` by now is shown meanwhile.
+    /// Handles a failed lookup. The client gets the journal up to `tail_on_disk` meanwhile.
     pub(super) fn session_unavailable(
         &mut self,
         id: SessionId,
-        refusal: RequestError,
-        written: Seq,
+        error: RequestError,
+        tail_on_disk: Seq,
         ctx: &mut SocketContext,
     ) {
-        let Some(at) = &mut self.attached else { return self.serve_from_journal(id, refusal, ctx) };
-        if let SessionSource::Journal { tail, lookup: search } = &mut at.source {
-            *tail = (*tail).max(written);
-            for (id, _) in search.take_waiting() {
-                self.send_request_error(&refusal, id, ctx);
+        let Some(attached) = &mut self.attached else { return self.serve_from_journal(id, error, ctx) };
+        if let SessionSource::Journal { tail, lookup } = &mut attached.source {
+            *tail = (*tail).max(tail_on_disk);
+            for (id, _) in lookup.take_waiting() {
+                self.send_request_error(&error, id, ctx);
             }
         }
-        self.report_once(refusal, ctx);
+        self.report_once(error, ctx);
         self.pull(ctx);
         self.schedule_lookup(ctx);
     }
 
-    /// It is to be had again. The client goes on where it was, and what it asked for meanwhile is asked.
+    /// Continues with a session that is available again. The client keeps its position, and its
+    /// waiting requests are sent.
     pub(super) fn reattach(
         &mut self,
         session: Addr<Session>,
-        listening: Subscription,
+        subscription: Subscription,
         view: &SessionView,
         ctx: &mut SocketContext,
     ) {
-        let Some(at) = &mut self.attached else { return };
-        // Its items are others, whatever they are called.
-        at.seen = DeltaPositions::default();
-        let before = std::mem::replace(&mut at.source, SessionSource::Session { session: session.clone(), listening });
+        let Some(attached) = &mut self.attached else { return };
+        // The new actor's items are different ones, even with the same names.
+        attached.seen = DeltaPositions::default();
+        let before =
+            std::mem::replace(&mut attached.source, SessionSource::Session { session: session.clone(), subscription });
         if self.reported_error.take().is_some() {
-            at.replay_to = Some(view.last_seq);
+            attached.replay_to = Some(view.last_seq);
             self.send_hello(Some(view), view.last_seq, ctx);
         }
         self.pull(ctx);
-        if let SessionSource::Journal { lookup: search, .. } = before {
-            for (id, wish) in search.waiting {
-                self.relay(&session, id, wish, ctx);
+        if let SessionSource::Journal { lookup, .. } = before {
+            for (id, request) in lookup.waiting {
+                self.relay(&session, id, request, ctx);
             }
         }
     }

@@ -1,4 +1,4 @@
-//! Sessions, and clients of theirs, without a Directory and without a network.
+//! Fixture for tests of sockets: sessions and clients without a Directory and without a network.
 
 use std::{
     collections::HashMap,
@@ -12,7 +12,7 @@ use std::{
 
 use actix::prelude::*;
 use actix_codec::{Decoder, Encoder};
-use actix_http::ws::{Codec, Frame, Message as Words};
+use actix_http::ws::{Codec, Frame, Message as WsMessage};
 use actix_web::{
     FromRequest, HttpRequest, HttpResponse, body::BoxBody, body::MessageBody, dev, test::TestRequest, web::Payload,
 };
@@ -22,7 +22,7 @@ use futures::{StreamExt, future::poll_fn, stream};
 use greenroom_protocol::{
     Event, Observation, ObservationKind,
     client::ClientRequest,
-    link::{AgentHello, AgentReport, AgentSettings, LINK_VERSION, ProviderApi, WorkOutcome},
+    link::{AgentReport, WorkOutcome},
     observation::AgentState,
 };
 use serde_json::Value;
@@ -37,62 +37,30 @@ use crate::{
     frontend::{AttachQuery, FrontendServices, SessionProvider, open, open_chat},
     session::{
         self, RequestError, Session,
-        messages::{
-            HelloReceived, LinkPort, Relay, Reported, SessionStopped,
-            effects::{AbortModelStreams, DeliverToAgent, PauseSandbox, StartSandbox, StopSandbox, UnpauseSandbox},
-        },
+        messages::{Relay, Reported},
+        testkit,
     },
     store::{
         AppendBatch, JournalEvent, ReadLimit, Seq, SessionId, SessionRecord, Store, contract, faulty::FaultyStore,
     },
 };
 
-/// How long a client waits for what it is to be told.
+/// Longest wait of a test for a frame.
 const FRAME_TIMEOUT: Duration = Duration::from_secs(10);
 
-/// A link whose agent never answers, and whoever should hear that a session fell.
-struct FrontendSilentLink;
-
-impl Actor for FrontendSilentLink {
-    type Context = Context<FrontendSilentLink>;
-}
-
-macro_rules! hears {
-    ($($message:ty),*) => {$(
-        impl Handler<$message> for FrontendSilentLink {
-            type Result = ();
-            fn handle(&mut self, _: $message, _: &mut Context<FrontendSilentLink>) {}
-        }
-    )*};
-}
-hears!(StartSandbox, DeliverToAgent, AbortModelStreams, PauseSandbox, UnpauseSandbox, StopSandbox, SessionStopped);
-
-fn silent_link() -> LinkPort {
-    let link = FrontendSilentLink.start();
-    LinkPort {
-        cancel_on_drop: CancellationToken::new().drop_guard(),
-        start_sandbox: link.clone().recipient(),
-        deliver_to_agent: link.clone().recipient(),
-        abort_model_streams: link.clone().recipient(),
-        pause_sandbox: link.clone().recipient(),
-        unpause_sandbox: link.clone().recipient(),
-        stop_sandbox: link.recipient(),
-    }
-}
-
-/// Where clients find sessions, or do not.
+/// Source of sessions, which may fail or block.
 pub(super) struct TestSessions {
     store: Arc<FaultyStore>,
-    parts: Arc<session::SessionDeps>,
+    deps: Arc<session::SessionDeps>,
     live: Mutex<HashMap<SessionId, Addr<Session>>>,
-    /// Why none is to be had.
+    /// Error of all lookups, if any.
     pub(super) error: Mutex<Option<RequestError>>,
-    /// Given in place of the right one, once.
+    /// Actor that the next lookup returns instead of the right one, once.
     pub(super) stale: Mutex<Option<Addr<Session>>>,
     pub(super) created: AtomicUsize,
-    /// How many times one was looked for.
+    /// Number of lookups.
     pub(super) lookups: AtomicUsize,
-    /// Whoever looks for a session waits while somebody writes this.
+    /// Lookups block while a writer holds this lock.
     pub(super) lookup_lock: RwLock<()>,
 }
 
@@ -100,28 +68,28 @@ pub(super) struct TestSessions {
 impl SessionProvider for TestSessions {
     async fn open(&self, id: SessionId) -> Result<Addr<Session>, RequestError> {
         self.lookups.fetch_add(1, SeqCst);
-        let _open = self.lookup_lock.read().await;
-        if let Some(refusal) = self.error.lock().expect("nobody panics here").clone() {
-            return Err(refusal);
+        let _lookup_allowed = self.lookup_lock.read().await;
+        if let Some(error) = self.error.lock().expect("lock is never poisoned: no holder panics").clone() {
+            return Err(error);
         }
-        if let Some(stale) = self.stale.lock().expect("nobody panics here").take() {
+        if let Some(stale) = self.stale.lock().expect("lock is never poisoned: no holder panics").take() {
             return Ok(stale);
         }
-        let live = self.live.lock().expect("nobody panics here").get(&id).cloned();
+        let live = self.live.lock().expect("lock is never poisoned: no holder panics").get(&id).cloned();
         if let Some(live) = live.filter(Addr::connected) {
             return Ok(live);
         }
         let claimed = self.store.claim(id).await;
         let (epoch, snapshot) = claimed.map_err(|_| RequestError::NoSession(id.to_string()))?;
-        let session = Session::start_from(self.parts.clone(), epoch, snapshot, None)?;
-        self.live.lock().expect("nobody panics here").insert(id, session.clone());
+        let session = Session::start_from(self.deps.clone(), epoch, snapshot, None)?;
+        self.live.lock().expect("lock is never poisoned: no holder panics").insert(id, session.clone());
         Ok(session)
     }
 
     async fn create(&self, _: &ClientRequest, key: Option<String>) -> Result<(SessionId, Addr<Session>), RequestError> {
         self.created.fetch_add(1, SeqCst);
         let id = SessionId::generate();
-        self.store.create(record(id, key)).await.expect("it is made");
+        self.store.create(record(id, key)).await.expect("the store creates the session");
         Ok((id, self.open(id).await?))
     }
 }
@@ -133,28 +101,15 @@ pub(crate) fn record(id: SessionId, key: Option<String>) -> SessionRecord {
 pub(super) struct FrontendFixture {
     pub(super) store: Arc<FaultyStore>,
     pub(super) sessions: Arc<TestSessions>,
-    pub(super) parts: Arc<FrontendServices>,
+    pub(super) services: Arc<FrontendServices>,
 }
 
 pub(super) fn fixture() -> FrontendFixture {
-    let (store, census) = (Arc::new(FaultyStore::default()), ActorRegistry::default());
-    let sessions = session::SessionDeps {
+    let (store, actor_registry) = (Arc::new(FaultyStore::default()), ActorRegistry::default());
+    let deps = testkit::session_deps(store.clone(), actor_registry.clone());
+    let sessions = Arc::new(TestSessions {
         store: store.clone(),
-        actor_registry: census.clone(),
-        make_link: Box::new(|_, _, _| silent_link()),
-        settings_for: Box::new(|record| AgentSettings {
-            model: record.model.clone(),
-            api: ProviderApi::Anthropic,
-            directory: "/workspace".into(),
-            run_timeout_s: 1,
-            max_steps: 1,
-        }),
-        check_model: Box::new(|_| Ok(())),
-        session_stopped: FrontendSilentLink.start().recipient(),
-    };
-    let rooms = Arc::new(TestSessions {
-        store: store.clone(),
-        parts: Arc::new(sessions),
+        deps: Arc::new(deps),
         live: Mutex::default(),
         error: Mutex::default(),
         stale: Mutex::default(),
@@ -163,17 +118,17 @@ pub(super) fn fixture() -> FrontendFixture {
         lookup_lock: RwLock::default(),
     });
     let closing = CancellationToken::new();
-    let parts =
-        Arc::new(FrontendServices { sessions: rooms.clone(), store: store.clone(), actor_registry: census, closing });
-    FrontendFixture { store, sessions: rooms, parts }
+    let services =
+        Arc::new(FrontendServices { sessions: sessions.clone(), store: store.clone(), actor_registry, closing });
+    FrontendFixture { store, sessions, services }
 }
 
 impl FrontendFixture {
-    /// A session that nobody has opened, with so many events of the agent's.
+    /// Creates a session with this number of agent events. No client has opened the session.
     pub(super) async fn journal(&self, events: Seq) -> SessionId {
         let id = SessionId::generate();
-        self.store.create(record(id, None)).await.expect("it is made");
-        let (epoch, _) = self.store.claim(id).await.expect("it is there");
+        self.store.create(record(id, None)).await.expect("the store creates the session");
+        let (epoch, _) = self.store.claim(id).await.expect("the store claims the session");
         let event = |seq| JournalEvent {
             kind: "message".into(),
             json: Bytes::from(format!(
@@ -181,37 +136,36 @@ impl FrontendFixture {
             )),
         };
         let batch = AppendBatch { events: (1..=events).map(event).collect(), ..AppendBatch::default() };
-        self.store.append(id, epoch, 0, batch).await.expect("it is written");
+        self.store.append(id, epoch, 0, batch).await.expect("the store appends");
         id
     }
 
-    /// A session whose agent is there, and has nothing to do.
+    /// Creates a session whose agent is connected and idle.
     pub(super) async fn session(&self) -> (SessionId, Addr<Session>) {
-        let (id, session) = self.sessions.create(&ClientRequest::Ping {}, None).await.expect("it is made");
-        let (boot, agent_version) = ("b".to_owned(), String::new());
-        let hello = AgentHello { link_version: LINK_VERSION, boot, agent_version, last_n: 0, turn: None };
-        session.send(HelloReceived { hello }).await.expect("it lives").expect("it is welcomed");
+        let (id, session) = self.sessions.create(&ClientRequest::Ping {}, None).await.expect("the session is created");
+        session.send(testkit::hello("b")).await.expect("the session runs").expect("the hello is accepted");
         (id, session)
     }
 
     pub(super) async fn session_of(&self, id: SessionId) -> Addr<Session> {
-        self.sessions.open(id).await.expect("it is to be had")
+        self.sessions.open(id).await.expect("the session is available")
     }
 
-    pub(super) fn fail_lookups(&self, refusal: Option<RequestError>) {
-        *self.sessions.error.lock().expect("nobody panics here") = refusal;
+    pub(super) fn fail_lookups(&self, error: Option<RequestError>) {
+        *self.sessions.error.lock().expect("lock is never poisoned: no holder panics") = error;
     }
 
-    pub(super) fn delay_store(&self, slowness: Duration) {
-        *self.store.read_delay.lock().expect("nobody panics here") = slowness;
+    pub(super) fn delay_store(&self, delay: Duration) {
+        *self.store.read_delay.lock().expect("lock is never poisoned: no holder panics") = delay;
     }
 
     pub(super) async fn events(&self, id: SessionId) -> Vec<Event> {
-        let page = self.store.read(id, 0, ReadLimit { events: 1000, bytes: 1 << 20 }).await.expect("it can be read");
+        let page =
+            self.store.read(id, 0, ReadLimit { events: 1000, bytes: 1 << 20 }).await.expect("the events are readable");
         page.into_iter().map(|(_, event)| serde_json::from_slice(&event.json).expect("an event")).collect()
     }
 
-    /// The turn that began last.
+    /// Returns the name of the newest turn.
     pub(super) async fn turn(&self, id: SessionId) -> String {
         let turn = |event: Event| match event.body {
             greenroom_protocol::EventBody::Observation(Observation {
@@ -224,8 +178,12 @@ impl FrontendFixture {
     }
 }
 
-pub(super) async fn send_request(session: &Addr<Session>, wish: ClientRequest) {
-    session.send(Relay { request: wish, idempotency_key: None }).await.expect("it lives").expect("it is taken");
+pub(super) async fn send_request(session: &Addr<Session>, request: ClientRequest) {
+    session
+        .send(Relay { request, idempotency_key: None })
+        .await
+        .expect("the session runs")
+        .expect("the request is accepted");
 }
 
 pub(super) async fn send_message(session: &Addr<Session>, content: &str) {
@@ -236,18 +194,18 @@ pub(super) async fn send_message(session: &Addr<Session>, content: &str) {
     .await;
 }
 
-/// The agent's report `n`; done when it is on disk.
+/// Sends the agent's report `n`, and waits until it is on disk.
 pub(super) async fn report(session: &Addr<Session>, n: u64, report: AgentReport) {
     let (durable, on_disk) = oneshot::channel();
-    session.send(Reported { boot: "b".into(), n, reports: vec![report], durable }).await.expect("it lives");
-    on_disk.await.expect("it is told").expect("it follows on what came before");
+    session.send(Reported { boot: "b".into(), n, reports: vec![report], durable }).await.expect("the session runs");
+    on_disk.await.expect("the session replies").expect("the report follows the previous one");
 }
 
 pub(super) fn turn_ended(turn: String) -> AgentReport {
     AgentReport::TurnEnded { turn, outcome: WorkOutcome::Done }
 }
 
-/// A client, at the other end of a socket.
+/// Client at the other end of a socket.
 pub(crate) struct TestClient {
     sender: mpsc::UnboundedSender<Bytes>,
     body: Pin<Box<BoxBody>>,
@@ -256,13 +214,13 @@ pub(crate) struct TestClient {
 }
 
 impl TestClient {
-    pub(crate) async fn attach(parts: &Arc<FrontendServices>, session: Option<SessionId>) -> TestClient {
+    pub(crate) async fn attach(services: &Arc<FrontendServices>, session: Option<SessionId>) -> TestClient {
         let query = AttachQuery { session: session.map(|id| id.to_string()), after: None };
-        TestClient::open_with(|req, body| open(req, body, &query, parts.clone())).await
+        TestClient::open_with(|req, body| open(req, body, &query, services.clone())).await
     }
 
-    pub(crate) async fn chat(parts: &Arc<FrontendServices>, session: SessionId) -> TestClient {
-        TestClient::open_with(|req, body| open_chat(req, body, &session.to_string(), parts.clone())).await
+    pub(crate) async fn chat(services: &Arc<FrontendServices>, session: SessionId) -> TestClient {
+        TestClient::open_with(|req, body| open_chat(req, body, &session.to_string(), services.clone())).await
     }
 
     async fn open_with(
@@ -276,33 +234,33 @@ impl TestClient {
         ];
         let request = headers.into_iter().fold(TestRequest::default(), |request, header| request.insert_header(header));
         let request = request.to_http_request();
-        let (says, said) = mpsc::unbounded_channel();
-        let said = stream::unfold(said, |mut said| async move { Some((Ok(said.recv().await?), said)) });
-        let mut payload = dev::Payload::Stream { payload: said.boxed_local() };
-        let payload = Payload::from_request(&request, &mut payload).await.expect("it is there");
-        let body = open(&request, payload).expect("it is let in").into_body();
+        let (sender, frames) = mpsc::unbounded_channel();
+        let frames = stream::unfold(frames, |mut frames| async move { Some((Ok(frames.recv().await?), frames)) });
+        let mut payload = dev::Payload::Stream { payload: frames.boxed_local() };
+        let payload = Payload::from_request(&request, &mut payload).await.expect("the payload is readable");
+        let body = open(&request, payload).expect("the handshake succeeds").into_body();
         let codec = Codec::new().max_size(4 << 20).client_mode();
-        TestClient { sender: says, body: Box::pin(body), received: BytesMut::new(), codec }
+        TestClient { sender, body: Box::pin(body), received: BytesMut::new(), codec }
     }
 
     pub(crate) fn send_json(&mut self, frame: Value) {
-        self.send(Words::Text(frame.to_string().into()));
+        self.send(WsMessage::Text(frame.to_string().into()));
     }
 
-    fn send(&mut self, words: Words) {
+    fn send(&mut self, message: WsMessage) {
         let mut bytes = BytesMut::new();
-        self.codec.encode(words, &mut bytes).expect("it is a frame");
-        // A socket that is closed hears nothing more.
+        self.codec.encode(message, &mut bytes).expect("the message is encodable");
+        // A closed socket receives nothing more.
         let _ = self.sender.send(bytes.freeze());
     }
 
-    /// The next frame; `Err` with the code where the server closed.
+    /// Receives the next frame. `Err` with the code if the server closed the socket.
     pub(crate) async fn receive(&mut self) -> Result<Value, Option<u16>> {
         loop {
-            match self.codec.decode(&mut self.received).expect("the server speaks the protocol") {
-                Some(Frame::Text(text)) => return Ok(serde_json::from_slice(&text).expect("JSON")),
+            match self.codec.decode(&mut self.received).expect("the server follows the protocol") {
+                Some(Frame::Text(text)) => return Ok(serde_json::from_slice(&text).expect("a text frame is JSON")),
                 Some(Frame::Close(reason)) => return Err(reason.map(|reason| reason.code.into())),
-                Some(Frame::Ping(payload)) => self.send(Words::Pong(payload)),
+                Some(Frame::Ping(payload)) => self.send(WsMessage::Pong(payload)),
                 Some(Frame::Binary(_) | Frame::Continuation(_) | Frame::Pong(_)) => {}
                 None => match poll_fn(|cx| self.body.as_mut().poll_next(cx)).await {
                     Some(Ok(bytes)) => self.received.extend_from_slice(&bytes),
@@ -312,7 +270,7 @@ impl TestClient {
         }
     }
 
-    /// Reads on to the first frame for which `is` holds; all of them.
+    /// Receives frames up to the first for which `is` holds, and returns all of them.
     pub(crate) async fn until(&mut self, is: impl Fn(&Value) -> bool) -> Vec<Value> {
         let mut frames = Vec::new();
         let last = timeout(FRAME_TIMEOUT, async {
@@ -320,12 +278,12 @@ impl TestClient {
                 frames.push(self.receive().await.expect("the socket stays open"));
             }
         });
-        let came = last.await.is_ok();
-        assert!(came, "waited in vain; there were {} frames, and last {:?}", frames.len(), frames.last());
+        let in_time = last.await.is_ok();
+        assert!(in_time, "no such frame in time; received {} frames, the last: {:?}", frames.len(), frames.last());
         frames
     }
 
-    /// Reads to the end; the code with which the server closed.
+    /// Reads to the end, and returns the code with which the server closed.
     pub(crate) async fn closed(&mut self) -> Option<u16> {
         let closed = async {
             loop {
@@ -334,10 +292,10 @@ impl TestClient {
                 }
             }
         };
-        timeout(FRAME_TIMEOUT, closed).await.expect("it is closed in time")
+        timeout(FRAME_TIMEOUT, closed).await.expect("the server closes the socket in time")
     }
 
-    /// What is said of a chat before its answer to a ping: each frame's type.
+    /// Returns the types of a chat's frames up to the answer to a ping.
     pub(crate) async fn so_far(&mut self) -> Vec<String> {
         self.send_json(serde_json::json!({ "type": "ping" }));
         let frames = self.until(|frame| frame["type"] == "pong").await;

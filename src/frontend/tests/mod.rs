@@ -1,4 +1,4 @@
-//! Clients of sessions that fall, are removed, or cannot be had for a while.
+//! Clients of sessions that restart, are purged, or are unavailable for a while.
 
 pub(crate) mod fixture;
 
@@ -29,7 +29,7 @@ use crate::{
     store::{Seq, SessionId, Store},
 };
 
-/// Every event up to `last` is there, once and in its place.
+/// Checks that all events up to `last` arrived, once and in order.
 fn check_events(frames: &[Value], last: Seq) {
     let events = frames.iter().filter(|frame| frame.get("at").is_some());
     let seqs: Vec<_> = events.filter_map(|frame| frame["seq"].as_u64()).collect();
@@ -42,143 +42,147 @@ fn unavailable() -> Option<RequestError> {
 }
 
 #[actix::test]
-async fn no_event_is_sent_twice_while_its_session_cannot_be_had() {
-    let stage = fixture();
-    let id = stage.journal(600).await;
-    // A page takes longer than the session is looked for again, so that both go on at the same time.
-    stage.delay_store(Duration::from_millis(150));
-    stage.fail_lookups(unavailable());
-    let mut client = TestClient::attach(&stage.parts, Some(id)).await;
+async fn no_event_is_sent_twice_while_the_session_is_unavailable() {
+    let fixture = fixture();
+    let id = fixture.journal(600).await;
+    // A page takes longer than the interval of lookups, so a lookup succeeds during a read.
+    fixture.delay_store(Duration::from_millis(150));
+    fixture.fail_lookups(unavailable());
+    let mut client = TestClient::attach(&fixture.services, Some(id)).await;
     let first = client.until(|frame| frame["seq"] == 256).await;
-    let told: Vec<_> = first.iter().filter_map(|frame| frame["error"]["code"].as_str()).collect();
-    assert_eq!(told, ["journal_unavailable"]);
-    // It comes back while the next page is being read.
-    stage.fail_lookups(None);
+    let codes: Vec<_> = first.iter().filter_map(|frame| frame["error"]["code"].as_str()).collect();
+    assert_eq!(codes, ["journal_unavailable"]);
+    // The session becomes available while the next page is being read.
+    fixture.fail_lookups(None);
     let rest = client.until(|frame| frame["status"] == "synced").await;
     check_events(&[first, rest].concat(), 600);
 }
 
 #[actix::test]
-async fn a_client_that_reads_while_its_session_falls_and_comes_back_goes_on_where_it_was() {
-    let stage = fixture();
-    let id = stage.journal(900).await;
-    stage.delay_store(Duration::from_millis(250));
-    let mut client = TestClient::attach(&stage.parts, Some(id)).await;
+async fn reading_client_continues_after_its_session_restarts() {
+    let fixture = fixture();
+    let id = fixture.journal(900).await;
+    fixture.delay_store(Duration::from_millis(250));
+    let mut client = TestClient::attach(&fixture.services, Some(id)).await;
     let mut frames = client.until(|frame| frame["seq"] == 1).await;
-    let session = stage.session_of(id).await;
-    session.send(Purged).await.expect("it lives");
-    stage.fail_lookups(unavailable());
+    let session = fixture.session_of(id).await;
+    session.send(Purged).await.expect("the session runs");
+    fixture.fail_lookups(unavailable());
     frames.extend(client.until(|frame| frame["seq"] == 600).await);
-    stage.fail_lookups(None);
+    fixture.fail_lookups(None);
     frames.extend(client.until(|frame| frame["status"] == "synced").await);
     check_events(&frames, 900);
-    // Who was told that it is not to be had is told that it is.
-    let told: Vec<_> =
+    // The client was informed of the outage, so it is informed of the end.
+    let reported: Vec<_> =
         frames.iter().filter_map(|frame| frame["status"].as_str().or(frame["error"]["code"].as_str())).collect();
-    assert_eq!(told, ["hello", "journal_unavailable", "hello", "synced"]);
-    // It is the session that is heard now, not the journal alone.
-    send_message(&stage.session_of(id).await, "hello").await;
+    assert_eq!(reported, ["hello", "journal_unavailable", "hello", "synced"]);
+    // The client is subscribed to the session, not only to the journal.
+    send_message(&fixture.session_of(id).await, "hello").await;
     client.until(|frame| frame["args"]["content"] == "hello").await;
 }
 
 #[actix::test]
-async fn a_wish_has_its_session_looked_for_at_once() {
-    let stage = fixture();
-    let (id, session) = stage.session().await;
-    let mut client = TestClient::attach(&stage.parts, Some(id)).await;
+async fn request_triggers_a_lookup_at_once() {
+    let fixture = fixture();
+    let (id, session) = fixture.session().await;
+    let mut client = TestClient::attach(&fixture.services, Some(id)).await;
     client.until(|frame| frame["status"] == "synced").await;
-    stage.fail_lookups(unavailable());
-    session.send(Purged).await.expect("it lives");
+    fixture.fail_lookups(unavailable());
+    session.send(Purged).await.expect("the session runs");
     client.until(|frame| frame["error"]["code"] == "journal_unavailable").await;
-    // From now on it is looked for every other second only.
+    // From now on there is one lookup in two seconds.
     tokio::time::pause();
-    timeout(LOOKUP_RETRY_MAX * 3, client.receive()).await.expect_err("it was told already");
-    stage.fail_lookups(Some(RequestError::Journal("the disk is read-only".to_owned())));
+    timeout(LOOKUP_RETRY_MAX * 3, client.receive()).await.expect_err("the reason was reported before");
+    fixture.fail_lookups(Some(RequestError::Journal("the disk is read-only".to_owned())));
     let message = |n: u8| json!({ "action": "message", "args": { "content": format!("{n}") }, "id": format!("{n}") });
     client.send_json(message(1));
-    let refused = client.until(|frame| frame["id"] == "1").await.remove(0);
+    let rejected = client.until(|frame| frame["id"] == "1").await.remove(0);
     assert!(
-        refused["error"]["message"].as_str().is_some_and(|why| why.contains("read-only")),
-        "as it is now: {refused}"
+        rejected["error"]["message"].as_str().is_some_and(|reason| reason.contains("read-only")),
+        "the present reason: {rejected}"
     );
-    let asked = Instant::now();
-    stage.fail_lookups(None);
+    let sent_at = Instant::now();
+    fixture.fail_lookups(None);
     (2..=4).for_each(|n| client.send_json(message(n)));
     let frames = client.until(|frame| frame["args"]["content"] == "4").await;
-    assert!(asked.elapsed() < LOOKUP_RETRY_MAX / 2, "it was waited for the next look: {:?}", asked.elapsed());
-    let said: Vec<_> = frames.iter().filter_map(|frame| frame["args"]["content"].as_str()).collect();
-    assert_eq!(said, ["2", "3", "4"]);
-    let told: Vec<_> = frames.iter().filter_map(|frame| frame["status"].as_str()).collect();
-    assert_eq!(told[..2], ["hello", "synced"]);
+    assert!(
+        sent_at.elapsed() < LOOKUP_RETRY_MAX / 2,
+        "the request waited for the next lookup: {:?}",
+        sent_at.elapsed()
+    );
+    let messages: Vec<_> = frames.iter().filter_map(|frame| frame["args"]["content"].as_str()).collect();
+    assert_eq!(messages, ["2", "3", "4"]);
+    let statuses: Vec<_> = frames.iter().filter_map(|frame| frame["status"].as_str()).collect();
+    assert_eq!(statuses[..2], ["hello", "synced"]);
 }
 
 #[actix::test]
-async fn a_client_is_told_when_its_session_is_not_to_be_had_for_another_reason() {
-    let stage = fixture();
-    let id = stage.journal(1).await;
-    stage.fail_lookups(Some(RequestError::Unavailable("it is being brought back".to_owned())));
-    let mut client = TestClient::attach(&stage.parts, Some(id)).await;
+async fn new_reason_of_unavailability_is_reported() {
+    let fixture = fixture();
+    let id = fixture.journal(1).await;
+    fixture.fail_lookups(Some(RequestError::Unavailable("the session is restarting".to_owned())));
+    let mut client = TestClient::attach(&fixture.services, Some(id)).await;
     client.until(|frame| frame["error"]["code"] == "unavailable").await;
-    stage.fail_lookups(Some(RequestError::Unreadable("another version wrote it".to_owned())));
-    let told = client.until(|frame| frame["error"]["code"] == "conflict").await;
-    assert_eq!(told.iter().filter(|frame| frame["error"].is_object()).count(), 1, "each reason once: {told:?}");
-    // To look for it does not help, so that is done rarely from now on.
+    fixture.fail_lookups(Some(RequestError::Unreadable("another version wrote it".to_owned())));
+    let frames = client.until(|frame| frame["error"]["code"] == "conflict").await;
+    assert_eq!(frames.iter().filter(|frame| frame["error"].is_object()).count(), 1, "each reason once: {frames:?}");
+    // Another lookup cannot help, so lookups are rare from now on.
     tokio::time::pause();
-    timeout(LOOKUP_RETRY_MAX * 30, client.receive()).await.expect_err("it was told already");
-    let before = stage.sessions.lookups.load(SeqCst);
-    timeout(LOOKUP_RETRY_MAX * 30, client.receive()).await.expect_err("it was told already");
-    let looks = stage.sessions.lookups.load(SeqCst) - before;
-    assert!((1..=3).contains(&looks), "{looks} looks in a minute");
-    // And at once where somebody asks.
-    let asked = Instant::now();
+    timeout(LOOKUP_RETRY_MAX * 30, client.receive()).await.expect_err("the reason was reported before");
+    let before = fixture.sessions.lookups.load(SeqCst);
+    timeout(LOOKUP_RETRY_MAX * 30, client.receive()).await.expect_err("the reason was reported before");
+    let lookups = fixture.sessions.lookups.load(SeqCst) - before;
+    assert!((1..=3).contains(&lookups), "{lookups} lookups in a minute");
+    // A request triggers a lookup at once.
+    let sent_at = Instant::now();
     client.send_json(json!({ "action": "interrupt", "id": "i" }));
-    let refused = client.until(|frame| frame["id"] == "i").await.pop().expect("the last");
-    assert_eq!(refused["error"]["code"], "conflict");
-    assert!(asked.elapsed() < LOOKUP_RETRY_MAX, "it was waited for the next look: {:?}", asked.elapsed());
+    let rejected = client.until(|frame| frame["id"] == "i").await.pop().expect("the last");
+    assert_eq!(rejected["error"]["code"], "conflict");
+    assert!(sent_at.elapsed() < LOOKUP_RETRY_MAX, "the request waited for the next lookup: {:?}", sent_at.elapsed());
 }
 
-/// In the middle of a turn it reads first what the turn has come to.
+/// In the middle of a turn, a session reads the events of that turn before it starts.
 #[actix::test]
-async fn a_client_whose_session_waits_for_a_disk_that_hangs_is_told_so() {
-    let stage = fixture();
-    let (id, session) = stage.session().await;
+async fn client_of_a_session_on_a_hanging_disk_gets_an_error() {
+    let fixture = fixture();
+    let (id, session) = fixture.session().await;
     send_message(&session, "work").await;
-    session.send(Purged).await.expect("it lives");
+    session.send(Purged).await.expect("the session runs");
     tokio::time::pause();
-    stage.delay_store(LOOKUP_RETRY_MAX * 100);
-    let mut client = TestClient::attach(&stage.parts, Some(id)).await;
+    fixture.delay_store(LOOKUP_RETRY_MAX * 100);
+    let mut client = TestClient::attach(&fixture.services, Some(id)).await;
     let frames = client.until(|frame| frame["error"]["code"] == "unavailable").await;
     assert_eq!(frames[0]["status"], "hello");
-    stage.delay_store(Duration::ZERO);
+    fixture.delay_store(Duration::ZERO);
     tokio::time::advance(LOOKUP_RETRY_MAX * 100).await;
     let frames = client.until(|frame| frame["status"] == "synced").await;
     assert!(frames.iter().any(|frame| frame["args"]["content"] == "work"));
 }
 
-/// A client whose session has just fallen, and is looked for until the door is opened.
-async fn client_in_lookup(stage: &FrontendFixture) -> (TestClient, RwLockWriteGuard<'_, ()>) {
-    let (id, session) = stage.session().await;
-    let mut client = TestClient::attach(&stage.parts, Some(id)).await;
+/// Returns a client whose session has just stopped, and the lock that blocks its lookup.
+async fn client_in_lookup(fixture: &FrontendFixture) -> (TestClient, RwLockWriteGuard<'_, ()>) {
+    let (id, session) = fixture.session().await;
+    let mut client = TestClient::attach(&fixture.services, Some(id)).await;
     client.until(|frame| frame["status"] == "synced").await;
-    let closed = stage.sessions.lookup_lock.write().await;
-    session.send(Purged).await.expect("it lives");
-    (client, closed)
+    let lookup_lock = fixture.sessions.lookup_lock.write().await;
+    session.send(Purged).await.expect("the session runs");
+    (client, lookup_lock)
 }
 
 #[actix::test]
-async fn no_more_wishes_wait_for_a_session_than_may_be_under_way() {
-    let stage = fixture();
-    let (mut client, closed) = client_in_lookup(&stage).await;
+async fn waiting_requests_have_the_limit_of_requests_in_flight() {
+    let fixture = fixture();
+    let (mut client, lookup_lock) = client_in_lookup(&fixture).await;
     for n in 0..=MAX_IN_FLIGHT {
         client.send_json(json!({ "action": "message", "args": { "content": "go" }, "id": format!("{n}") }));
     }
-    let refused = client.until(|frame| frame["error"].is_object()).await.pop().expect("the last");
-    assert_eq!((&refused["error"]["code"], &refused["id"]), (&json!("too_many"), &json!(format!("{MAX_IN_FLIGHT}"))));
+    let rejected = client.until(|frame| frame["error"].is_object()).await.pop().expect("the last");
+    assert_eq!((&rejected["error"]["code"], &rejected["id"]), (&json!("too_many"), &json!(format!("{MAX_IN_FLIGHT}"))));
     client.send_json(json!({ "action": "interrupt", "id": "i" }));
     client.send_json(json!({ "action": "ping" }));
     client.until(|frame| frame["status"] == "pong").await;
-    drop(closed);
-    // Some are taken and the others refused, as there is room for.
+    drop(lookup_lock);
+    // Some requests are accepted and the others rejected, depending on the queue's limit.
     let answers = Cell::new(0);
     let frames = client
         .until(|frame| {
@@ -186,216 +190,216 @@ async fn no_more_wishes_wait_for_a_session_than_may_be_under_way() {
             answers.get() == MAX_IN_FLIGHT + 1
         })
         .await;
-    let heard = frames.iter().find(|frame| frame["id"] == "i").expect("the interrupt is answered");
-    assert_ne!(heard["error"]["code"], "too_many", "it waited with the others");
+    let interrupt = frames.iter().find(|frame| frame["id"] == "i").expect("the interrupt is answered");
+    assert_ne!(interrupt["error"]["code"], "too_many", "the interrupt has room beside the messages");
 }
 
 #[actix::test]
-async fn an_interrupt_is_heard_however_much_is_under_way() {
-    let stage = fixture();
-    let (id, _) = stage.session().await;
-    let mut client = TestClient::attach(&stage.parts, Some(id)).await;
+async fn interrupt_is_accepted_beside_the_limit_of_requests_in_flight() {
+    let fixture = fixture();
+    let (id, _) = fixture.session().await;
+    let mut client = TestClient::attach(&fixture.services, Some(id)).await;
     client.until(|frame| frame["status"] == "synced").await;
-    // Nothing is answered before it is on disk.
-    stage.store.gate_appends();
+    // Requests are answered after they are on disk.
+    fixture.store.gate_appends();
     for n in 0..=MAX_IN_FLIGHT {
         client.send_json(json!({ "action": "message", "args": { "content": "go" }, "id": format!("{n}") }));
     }
-    let refused = client.until(|frame| frame["error"].is_object()).await.pop().expect("the last");
-    assert_eq!((&refused["error"]["code"], &refused["id"]), (&json!("too_many"), &json!(format!("{MAX_IN_FLIGHT}"))));
-    let asked = stage.store.gated_append_count();
+    let rejected = client.until(|frame| frame["error"].is_object()).await.pop().expect("the last");
+    assert_eq!((&rejected["error"]["code"], &rejected["id"]), (&json!("too_many"), &json!(format!("{MAX_IN_FLIGHT}"))));
+    let appends_before = fixture.store.gated_append_count();
     client.send_json(json!({ "action": "interrupt", "id": "i" }));
     client.send_json(json!({ "action": "ping" }));
     let frames = client.until(|frame| frame["status"] == "pong").await;
     assert!(frames.iter().all(|frame| frame["error"].is_null()), "{frames:?}");
-    // The session has heard it, and has it written down.
-    while stage.store.gated_append_count() == asked {
+    // The session has received the interrupt and persists it.
+    while fixture.store.gated_append_count() == appends_before {
         tokio::task::yield_now().await;
     }
 }
 
 #[actix::test]
-async fn what_waits_for_a_session_is_bounded() {
-    let stage = fixture();
-    let (mut client, closed) = client_in_lookup(&stage).await;
+async fn bytes_of_waiting_requests_are_bounded() {
+    let fixture = fixture();
+    let (mut client, lookup_lock) = client_in_lookup(&fixture).await;
     let long = "x".repeat(CLIENT_FRAME_LIMIT / 2);
     for n in 0..4 {
         client.send_json(json!({ "action": "message", "args": { "content": long }, "id": format!("{n}") }));
     }
-    let refused = client.until(|frame| frame["error"].is_object()).await.pop().expect("the last");
-    assert_eq!((&refused["error"]["code"], &refused["id"]), (&json!("unavailable"), &json!("3")));
-    drop(closed);
+    let rejected = client.until(|frame| frame["error"].is_object()).await.pop().expect("the last");
+    assert_eq!((&rejected["error"]["code"], &rejected["id"]), (&json!("unavailable"), &json!("3")));
+    drop(lookup_lock);
     client.until(|frame| frame["id"] == "2").await;
 }
 
 #[actix::test]
-async fn a_client_that_asked_for_a_session_never_makes_another() {
-    let stage = fixture();
-    let (id, session) = stage.session().await;
-    let (_, stale) = stage.session().await;
-    stale.send(Purged).await.expect("it lives");
-    *stage.sessions.stale.lock().expect("nobody panics here") = Some(stale);
-    let made = stage.sessions.created.load(SeqCst);
-    let mut client = TestClient::attach(&stage.parts, Some(id)).await;
+async fn client_with_a_session_id_never_creates_another_session() {
+    let fixture = fixture();
+    let (id, session) = fixture.session().await;
+    let (_, stale) = fixture.session().await;
+    stale.send(Purged).await.expect("the session runs");
+    *fixture.sessions.stale.lock().expect("lock is never poisoned: no holder panics") = Some(stale);
+    let created = fixture.sessions.created.load(SeqCst);
+    let mut client = TestClient::attach(&fixture.services, Some(id)).await;
     client.send_json(json!({ "action": "start", "args": { "task": "go" }, "id": "a" }));
-    let refused = client.receive().await.expect("an answer");
-    assert_eq!((&refused["error"]["code"], &refused["id"]), (&json!("unavailable"), &json!("a")), "{refused}");
-    let hello = client.receive().await.expect("it is found again");
+    let rejected = client.receive().await.expect("an answer");
+    assert_eq!((&rejected["error"]["code"], &rejected["id"]), (&json!("unavailable"), &json!("a")), "{rejected}");
+    let hello = client.receive().await.expect("the lookup finds the session");
     assert_eq!(hello["session"]["id"], id.to_string(), "{hello}");
-    assert_eq!(stage.sessions.created.load(SeqCst), made);
+    assert_eq!(fixture.sessions.created.load(SeqCst), created);
     client.send_json(json!({ "action": "start", "args": { "task": "go" }, "id": "a" }));
     client.until(|frame| frame["status"] == "accepted").await;
     assert!(session.connected());
 }
 
-/// As where the session's actor stops between its making and the first word to it.
+/// The session's actor stops between its creation and the first request.
 #[actix::test]
-async fn a_session_that_falls_as_soon_as_it_is_made_is_found_again() {
-    let stage = fixture();
-    let (_, stale) = stage.session().await;
-    stale.send(Purged).await.expect("it lives");
-    let mut client = TestClient::attach(&stage.parts, None).await;
+async fn session_that_stops_right_after_creation_is_found_again() {
+    let fixture = fixture();
+    let (_, stale) = fixture.session().await;
+    stale.send(Purged).await.expect("the session runs");
+    let mut client = TestClient::attach(&fixture.services, None).await;
     assert_eq!(client.receive().await.expect("a hello")["session"], Value::Null);
-    *stage.sessions.stale.lock().expect("nobody panics here") = Some(stale);
+    *fixture.sessions.stale.lock().expect("lock is never poisoned: no holder panics") = Some(stale);
     client.send_json(json!({ "action": "start", "args": { "task": "go" } }));
     let frames = client.until(|frame| frame["session"].is_object()).await;
-    assert_eq!(frames[0]["error"]["code"], "unavailable", "the task was not taken: {frames:?}");
+    assert_eq!(frames[0]["error"]["code"], "unavailable", "the task was rejected: {frames:?}");
 }
 
 #[actix::test]
-async fn who_listens_to_a_session_that_is_removed_is_told() {
-    let stage = fixture();
-    let (id, session) = stage.session().await;
-    let mut client = TestClient::attach(&stage.parts, Some(id)).await;
+async fn clients_of_a_purged_session_get_4404() {
+    let fixture = fixture();
+    let (id, session) = fixture.session().await;
+    let mut client = TestClient::attach(&fixture.services, Some(id)).await;
     client.until(|frame| frame["status"] == "synced").await;
-    let mut chat = TestClient::chat(&stage.parts, id).await;
+    let mut chat = TestClient::chat(&fixture.services, id).await;
     chat.so_far().await;
-    let mut pull = EventPull::open(stage.parts.clone(), id, Seq::MAX).await.expect("it is there");
-    stage.store.forget(id).await.expect("it is forgotten");
-    session.send(Purged).await.expect("it lives");
+    let mut pull = EventPull::open(fixture.services.clone(), id, Seq::MAX).await.expect("the session is available");
+    fixture.store.forget(id).await.expect("the store forgets the session");
+    session.send(Purged).await.expect("the session runs");
     assert_eq!((client.closed().await, chat.closed().await), (Some(4404), Some(4404)));
     assert!(matches!(pull.next().await, PulledItem::Gone(RequestError::NoSession(_))));
 }
 
-/// The store is what tells it, however its actor is.
+/// The store reports that the session is gone, whatever its actor does.
 #[actix::test]
-async fn who_reads_a_journal_that_is_removed_is_told() {
-    let stage = fixture();
-    let id = stage.journal(900).await;
-    let mut client = TestClient::attach(&stage.parts, Some(id)).await;
-    let mut pull = EventPull::open(stage.parts.clone(), id, 0).await.expect("it is there");
+async fn readers_of_a_removed_journal_get_4404() {
+    let fixture = fixture();
+    let id = fixture.journal(900).await;
+    let mut client = TestClient::attach(&fixture.services, Some(id)).await;
+    let mut pull = EventPull::open(fixture.services.clone(), id, 0).await.expect("the session is available");
     client.until(|frame| frame["seq"] == 1).await;
     assert!(matches!(pull.next().await, PulledItem::Event((1, _))));
-    stage.store.forget(id).await.expect("it is forgotten");
+    fixture.store.forget(id).await.expect("the store forgets the session");
     assert_eq!(client.closed().await, Some(4404));
     let rest = async { while !matches!(pull.next().await, PulledItem::Gone(RequestError::NoSession(_))) {} };
-    tokio::time::timeout(Duration::from_secs(5), rest).await.expect("it ends");
+    tokio::time::timeout(Duration::from_secs(5), rest).await.expect("the pull ends in time");
 }
 
 #[actix::test]
-async fn hello_shows_what_is_on_disk() {
-    let stage = fixture();
-    let (id, session) = stage.session().await;
-    let on_disk = async || stage.store.get(id).await.expect("it is read").expect("it is there");
+async fn hello_shows_the_state_on_disk() {
+    let fixture = fixture();
+    let (id, session) = fixture.session().await;
+    let on_disk = async || fixture.store.get(id).await.expect("the store is readable").expect("the session exists");
     let before = on_disk().await;
-    stage.store.gate_appends();
-    let wish = ClientRequest::Run { command: "ls".into() };
-    let answer = session.send(Relay { request: wish, idempotency_key: None });
+    fixture.store.gate_appends();
+    let request = ClientRequest::Run { command: "ls".into() };
+    let answer = session.send(Relay { request, idempotency_key: None });
     let answer = tokio::spawn(answer);
     tokio::time::sleep(Duration::from_millis(20)).await;
-    let hello = TestClient::attach(&stage.parts, Some(id)).await.receive().await.expect("a hello");
+    let hello = TestClient::attach(&fixture.services, Some(id)).await.receive().await.expect("a hello");
     assert_eq!((&hello["last_seq"], &hello["session"]["last_seq"]), (&json!(before.tail), &json!(before.tail)));
     assert_eq!((&hello["state"], &hello["session"]["state"]), (&json!("idle"), &json!("idle")));
     assert_eq!(hello["session"]["attached"], 1);
-    let view = session.send(GetView).await.expect("it lives");
+    let view = session.send(GetView).await.expect("the session runs");
     assert_eq!(view.last_seq, before.tail);
-    stage.store.release_one();
-    answer.await.expect("it is not lost").expect("it lives").expect("it is taken");
+    fixture.store.release_one();
+    answer.await.expect("the task completes").expect("the session runs").expect("the request is accepted");
     assert!(on_disk().await.tail > before.tail);
 }
 
 #[actix::test]
-async fn whoever_listens_is_attached_over_whatever_that_is() {
-    let stage = fixture();
-    let (id, session) = stage.session().await;
-    let mut client = TestClient::attach(&stage.parts, Some(id)).await;
+async fn every_kind_of_client_counts_as_attached() {
+    let fixture = fixture();
+    let (id, session) = fixture.session().await;
+    let mut client = TestClient::attach(&fixture.services, Some(id)).await;
     client.until(|frame| frame["status"] == "synced").await;
-    let mut chat = TestClient::chat(&stage.parts, id).await;
+    let mut chat = TestClient::chat(&fixture.services, id).await;
     chat.so_far().await;
-    let pull = EventPull::open(stage.parts.clone(), id, 0).await.expect("it is there");
-    let by_itself = async || session.send(GetView).await.expect("it lives").attached;
-    assert_eq!((attached_clients(&stage.parts.actor_registry, id), by_itself().await), (3, 3));
+    let pull = EventPull::open(fixture.services.clone(), id, 0).await.expect("the session is available");
+    let in_view = async || session.send(GetView).await.expect("the session runs").attached;
+    assert_eq!((attached_clients(&fixture.services.actor_registry, id), in_view().await), (3, 3));
     drop((pull, chat));
-    // The bell of a stream hears that it is not wanted a moment later.
+    // The waker of a stream stops a moment after its stream is dropped.
     tokio::time::sleep(Duration::from_millis(20)).await;
-    assert_eq!((attached_clients(&stage.parts.actor_registry, id), by_itself().await), (1, 1));
+    assert_eq!((attached_clients(&fixture.services.actor_registry, id), in_view().await), (1, 1));
 }
 
 #[actix::test]
-async fn a_title_that_is_given_later_has_the_same_limit() {
-    let stage = fixture();
-    let (id, _) = stage.session().await;
-    let mut client = TestClient::attach(&stage.parts, Some(id)).await;
+async fn title_limit_holds_for_initialize() {
+    let fixture = fixture();
+    let (id, _) = fixture.session().await;
+    let mut client = TestClient::attach(&fixture.services, Some(id)).await;
     client.until(|frame| frame["status"] == "synced").await;
-    let mut give = async |length: usize| {
+    let mut set_title = async |length: usize| {
         let title = "ä".repeat(length);
         client.send_json(json!({ "action": "initialize", "args": { "title": title }, "id": length.to_string() }));
         client.until(|frame| frame["id"].is_string()).await.pop().expect("an answer")
     };
-    assert_eq!(give(200).await["status"], "accepted");
-    let refused = give(201).await;
-    assert_eq!(refused["error"]["code"], "invalid_args");
-    assert_eq!(refused["error"]["message"], "`title` has 201 characters; it may have 200");
+    assert_eq!(set_title(200).await["status"], "accepted");
+    let rejected = set_title(201).await;
+    assert_eq!(rejected["error"]["code"], "invalid_args");
+    assert_eq!(rejected["error"]["message"], "`title` has 201 characters; it may have 200");
 }
 
-/// Up to the end of a turn: how it ended.
+/// Receives frames up to the end of a turn, and returns the last.
 async fn turn_end(chat: &mut TestClient) -> Value {
     let is_end = |frame: &Value| frame["type"] == "done" || frame["type"] == "error";
-    chat.until(is_end).await.pop().expect("there is a last one")
+    chat.until(is_end).await.pop().expect("the list is not empty")
 }
 
 #[actix::test]
-async fn a_chat_is_told_that_the_sandbox_died_and_not_that_the_turn_is_done() {
-    let stage = fixture();
-    let (id, session) = stage.session().await;
-    let mut chat = TestClient::chat(&stage.parts, id).await;
+async fn chat_gets_an_error_when_the_sandbox_fails() {
+    let fixture = fixture();
+    let (id, session) = fixture.session().await;
+    let mut chat = TestClient::chat(&fixture.services, id).await;
     chat.so_far().await;
     send_message(&session, "go").await;
     let exit = SandboxExit { code: Some(137), out_of_memory: true, stderr_tail: String::new() };
-    session.send(SandboxLost { exit }).await.expect("it lives");
+    session.send(SandboxLost { exit }).await.expect("the session runs");
     let error = turn_end(&mut chat).await;
     assert_eq!((&error["type"], &error["message"]), (&json!("error"), &json!("the sandbox ran out of memory")));
-    assert_eq!(chat.so_far().await, [] as [&str; 0], "it ended once");
-    // And where a message waits for a sandbox that never comes up.
+    assert_eq!(chat.so_far().await, [] as [&str; 0], "the turn ended once");
+    // A message that waits for a sandbox start gets the error as well.
     send_message(&session, "once more").await;
-    session.send(StartFailed { why: "no image".into(), stderr_tail: None }).await.expect("it lives");
+    session.send(StartFailed { why: "no image".into(), stderr_tail: None }).await.expect("the session runs");
     assert_eq!(turn_end(&mut chat).await["message"], "no image");
-    assert_eq!(chat.so_far().await, [] as [&str; 0], "it ended once");
+    assert_eq!(chat.so_far().await, [] as [&str; 0], "the turn ended once");
 }
 
 #[actix::test]
-async fn a_chat_that_joins_hears_the_end_of_the_turn_that_runs_and_of_no_other() {
-    let stage = fixture();
-    let (id, session) = stage.session().await;
+async fn joining_chat_gets_the_end_of_the_running_turn_only() {
+    let fixture = fixture();
+    let (id, session) = fixture.session().await;
     send_message(&session, "one").await;
     send_message(&session, "two").await;
-    let mut chat = TestClient::chat(&stage.parts, id).await;
+    let mut chat = TestClient::chat(&fixture.services, id).await;
     chat.so_far().await;
-    // The next one begins at once.
-    let first = stage.turn(id).await;
+    // The next turn begins at once.
+    let first = fixture.turn(id).await;
     report(&session, 1, turn_ended(first)).await;
     assert_eq!(turn_end(&mut chat).await["type"], "done");
-    let second = stage.turn(id).await;
+    let second = fixture.turn(id).await;
     report(&session, 2, turn_ended(second)).await;
     assert_eq!(turn_end(&mut chat).await["type"], "done");
-    // An act of a person is no turn.
+    // A user action is not a turn.
     send_request(&session, ClientRequest::Run { command: "ls".into() }).await;
-    let mut late = TestClient::chat(&stage.parts, id).await;
+    let mut late = TestClient::chat(&fixture.services, id).await;
     late.so_far().await;
-    let act = start_user_action(&stage, id).await;
-    report(&session, 3, AgentReport::UserActionEnded { user_action: act, outcome: WorkOutcome::Done }).await;
+    let user_action = start_user_action(&fixture, id).await;
+    report(&session, 3, AgentReport::UserActionEnded { user_action, outcome: WorkOutcome::Done }).await;
     send_message(&session, "three").await;
-    let third = stage.turn(id).await;
+    let third = fixture.turn(id).await;
     let body = Observation { kind: ObservationKind::Message { partial: false }, content: "here".into() }.into();
     report(&session, 4, AgentReport::Event { item: Some("m".into()), body }).await;
     report(&session, 5, turn_ended(third)).await;
@@ -404,8 +408,8 @@ async fn a_chat_that_joins_hears_the_end_of_the_turn_that_runs_and_of_no_other()
     assert_eq!(kinds, ["text_delta", "done"]);
 }
 
-/// The act of a person that was asked for last.
-async fn start_user_action(stage: &FrontendFixture, id: SessionId) -> String {
-    let acts = stage.events(id).await.into_iter().filter(|event| event.body.name() == "run");
-    acts.filter_map(|event| event.item).next_back().expect("an act was asked for")
+/// Returns the newest user action of a session.
+async fn start_user_action(fixture: &FrontendFixture, id: SessionId) -> String {
+    let user_actions = fixture.events(id).await.into_iter().filter(|event| event.body.name() == "run");
+    user_actions.filter_map(|event| event.item).next_back().expect("a user action was requested")
 }

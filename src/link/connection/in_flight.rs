@@ -1,4 +1,4 @@
-//! What an agent has said and the disk does not have yet.
+//! Reports that an agent has sent and that are not yet on disk.
 
 use std::{
     collections::VecDeque,
@@ -16,51 +16,55 @@ use tokio::{
 use super::DisconnectReason;
 use crate::session::{SessionBroadcast, messages::OutOfOrder};
 
-/// How many reports, each with those that go with it, may be on their way to disk, and how many bytes of them: where the disk
-/// takes its time, an agent that prints without end would have the window in memory, and some copies of it.
+/// Limits for reports in flight to disk. Bound: 64 batches or 1 MiB. When full: the link stops
+/// reading the agent's socket. Without the limits, a slow disk would let one endless output fill
+/// memory with several copies of its window.
 const MAX_IN_FLIGHT_REPORTS: usize = 64;
 const MAX_IN_FLIGHT_BYTES: usize = 1 << 20;
-/// How long an agent keeps what it has said, and longer only where the disk takes longer. It loses nothing by it, whatever dies: a
-/// new connection begins with what the journal holds. A frame for each event is a system call more for either side, and wakes the
-/// agent.
+/// Longest time that the agent keeps a persisted report before it is acknowledged. The agent loses
+/// nothing by the delay: each connection begins from what the journal holds. An acknowledgement per
+/// event would cost both sides a system call and wake the agent.
 const ACK_AFTER: Duration = Duration::from_millis(500);
-/// What is acknowledged before that time, bytes: an eighth of what an agent can keep.
+/// Text after which an acknowledgement is sent at once, in bytes. An eighth of what an agent can
+/// keep.
 const ACK_BYTES: usize = 1 << 20;
 
-/// Reports that the session was told and the disk does not have yet, oldest first, and what of them is to be acknowledged.
+/// Reports that were sent to the session and are not yet on disk, oldest first, with the
+/// acknowledgement that is due.
 #[derive(Default)]
 pub(super) struct InFlightReports {
     reports: VecDeque<InFlightReport>,
-    /// How much had been read when the oldest was next, bytes.
+    /// Value of the connection's byte counter at the start of the window, in bytes.
     persisted_bytes: usize,
-    /// Up to here all is on disk, and not acknowledged.
+    /// Newest report number on disk that is not yet acknowledged.
     unacknowledged: Option<u64>,
-    /// When the next acknowledgement is due, while there is something that is not acknowledged.
+    /// Time of the next acknowledgement. Set while a report is unacknowledged.
     ack_timer: Option<Pin<Box<Sleep>>>,
-    /// How much had been read when the last one went out, bytes.
+    /// Value of the connection's byte counter at the last acknowledgement, in bytes.
     acknowledged_bytes: usize,
     made_progress: bool,
 }
 
 pub(super) struct InFlightReport {
-    /// The number of the last that goes with it.
+    /// Number of the newest report in the batch.
     pub(super) last: u64,
-    /// How much had been read with it, bytes.
+    /// Value of the connection's byte counter after this batch, in bytes.
     pub(super) bytes_read: usize,
     pub(super) persisted: oneshot::Receiver<Result<(), OutOfOrder>>,
 }
 
-/// What became of it.
+/// Result of [`InFlightReports::poll`].
 #[derive(Debug, PartialEq)]
 pub(super) enum InFlightProgress {
-    /// All up to this one is on disk, and the agent is to be told so.
+    /// Number up to which all reports are on disk. The agent gets an acknowledgement.
     Acknowledge(u64),
-    /// There is less of it than there was.
+    /// Some reports left the window.
     RoomFreed,
 }
 
 impl InFlightReports {
-    /// Whether one more may be heard, when so much has been read.
+    /// Returns true if the window has room for another batch. `read` is the connection's byte
+    /// counter. An empty window always has room, since nothing in it could signal room later.
     pub(super) fn has_room(&self, read: usize, live: &SessionBroadcast) -> bool {
         let len = self.reports.len();
         len == 0
@@ -70,7 +74,7 @@ impl InFlightReports {
     }
 
     pub(super) fn push(&mut self, report: InFlightReport) {
-        // What was read before it, of what grows, is on no way anywhere.
+        // Deltas read before this report are not in flight, so their bytes do not count.
         if self.reports.is_empty() {
             self.persisted_bytes = report.bytes_read;
         }
@@ -78,7 +82,8 @@ impl InFlightReports {
         self.schedule_ack();
     }
 
-    /// Wakes when an acknowledgement is due, and only where there is no room when something is on disk.
+    /// Completes when an acknowledgement is due. If the window is full, completes also when a
+    /// report is on disk.
     pub(super) fn poll(
         &mut self,
         cx: &mut Context<'_>,
@@ -101,15 +106,16 @@ impl InFlightReports {
         if self.reports.len() < before { Poll::Ready(Ok(InFlightProgress::RoomFreed)) } else { Poll::Pending }
     }
 
-    /// Looks what is on disk by now.
+    /// Reads the results that are already there, without blocking.
     ///
     /// # Errors
-    /// The session, or the journal, did not take what comes next.
+    /// `ProtocolViolation` if a report was out of order, `SessionGone` if the journal did not store
+    /// it.
     pub(super) fn collect_persisted(&mut self) -> Result<(), DisconnectReason> {
         self.poll_persisted(&mut Context::from_waker(Waker::noop()))
     }
 
-    /// Whether anything of it was seen on disk.
+    /// Returns true if at least one report was found on disk.
     pub(super) fn made_progress(&self) -> bool {
         self.made_progress
     }
@@ -126,27 +132,28 @@ impl InFlightReports {
         Poll::Ready(())
     }
 
-    /// Looks what is on disk, and has the oldest that is not wake this task.
+    /// Reads the results that are already there. Registers this task to be woken by the oldest
+    /// missing result.
     fn poll_persisted(&mut self, cx: &mut Context<'_>) -> Result<(), DisconnectReason> {
-        while let Some(InFlightReport { last, bytes_read: read, persisted: on_disk }) = self.reports.front_mut() {
-            let Poll::Ready(answer) = on_disk.poll_unpin(cx) else { break };
+        while let Some(InFlightReport { last, bytes_read: read, persisted }) = self.reports.front_mut() {
+            let Poll::Ready(result) = persisted.poll_unpin(cx) else { break };
             let (last, read) = (*last, *read);
             self.reports.pop_front();
-            let refused = match answer {
+            let failure = match result {
                 Ok(Ok(())) => {
                     (self.unacknowledged, self.persisted_bytes, self.made_progress) = (Some(last), read, true);
                     continue;
                 }
                 Ok(Err(OutOfOrder { n, newest })) => DisconnectReason::ProtocolViolation(format!(
-                    "report {n} came where {} was to come",
+                    "report {n} arrived, but report {} was expected",
                     newest.saturating_add(1)
                 )),
-                // The journal did not take it.
+                // The ticket was dropped: the journal did not store the report.
                 Err(_) => DisconnectReason::SessionGone,
             };
-            // Nothing that came behind it counts.
+            // Later reports do not count after a failed one.
             self.reports.clear();
-            return Err(refused);
+            return Err(failure);
         }
         Ok(())
     }

@@ -1,7 +1,9 @@
-//! Whether an agent that owes a word still lives. One can stand still with its connection open: a command of its own stopped it
-//! (`kill -STOP -1`), or its program hangs. From outside that looks as if it were thinking.
+//! Liveness of an agent that owes a reply. An agent can stop with its connection open: either one
+//! of its own commands stopped it (`kill -STOP -1`), or its program hangs. From outside, both look
+//! like thinking.
 //!
-//! Of one that owes nothing nothing is asked: it would be woken for that, and has let go of its memory.
+//! An agent that owes nothing is not pinged. A ping would wake an agent that has released its
+//! memory.
 
 use std::{
     future::poll_fn,
@@ -16,21 +18,22 @@ use tokio::time::{Instant, Sleep, sleep};
 use super::DisconnectReason;
 use crate::link::PauseFlag;
 
-/// How often is looked. Time counts by looks, so that a server, or a machine, that stood still itself blames nobody for that.
+/// Interval between checks. Silence is counted in checks, so a suspended server or machine blames
+/// no agent.
 const CHECK_INTERVAL: Duration = Duration::from_secs(10);
-/// After so many looks without a word it is asked whether it is there.
+/// Checks without a frame after which the server sends a ping: 30 s.
 const PING_AFTER_CHECKS: u8 = 3;
-/// After so many it is given up.
+/// Checks without a frame after which the agent is given up: 60 s.
 const GIVE_UP_AFTER_CHECKS: u8 = 6;
 
-/// What is to be done about a silence.
+/// Reaction to a silent agent.
 #[derive(Debug, PartialEq, Eq)]
 pub(super) enum LivenessAction {
     Ping,
     GiveUp,
 }
 
-/// Looks at a silence, once in [`LOOK_EVERY`].
+/// Counts an agent's silence, in checks of [`CHECK_INTERVAL`].
 #[derive(Default)]
 struct SilenceTimer {
     checks: u8,
@@ -38,13 +41,13 @@ struct SilenceTimer {
 }
 
 impl SilenceTimer {
-    /// Wakes when it is too long. What stands frozen is silent because it shall be.
-    fn poll(&mut self, cx: &mut Context<'_>, frozen: &PauseFlag) -> Poll<LivenessAction> {
+    /// Completes when an action is due. Checks while the sandbox is paused do not count.
+    fn poll(&mut self, cx: &mut Context<'_>, pause_flag: &PauseFlag) -> Poll<LivenessAction> {
         loop {
             let next = self.next_check.get_or_insert_with(|| Box::pin(sleep(CHECK_INTERVAL)));
             ready!(next.as_mut().poll(cx));
             next.as_mut().reset(Instant::now() + CHECK_INTERVAL);
-            if frozen.is_set() {
+            if pause_flag.is_set() {
                 continue;
             }
             self.checks = self.checks.saturating_add(1);
@@ -57,24 +60,27 @@ impl SilenceTimer {
     }
 }
 
-/// Waits for what only the agent can bring about, for as long as it is not given up: that it says hello, or takes what it is sent.
+/// Runs work that depends only on the agent, such as its `hello` or the reading of a frame.
+///
+/// # Errors
+/// `Unresponsive` after 60 s, not counting time while the sandbox is paused.
 pub(super) async fn with_liveness_timeout<T>(
-    frozen: &PauseFlag,
+    pause_flag: &PauseFlag,
     work: impl Future<Output = T>,
 ) -> Result<T, DisconnectReason> {
-    let mut watch = SilenceTimer::default();
-    let given_up = async { while poll_fn(|cx| watch.poll(cx, frozen)).await != LivenessAction::GiveUp {} };
+    let mut timer = SilenceTimer::default();
+    let given_up = async { while poll_fn(|cx| timer.poll(cx, pause_flag)).await != LivenessAction::GiveUp {} };
     tokio::select! {
         biased;
-        done = work => Ok(done),
+        output = work => Ok(output),
         () = given_up => Err(DisconnectReason::Unresponsive),
     }
 }
 
-/// What an agent owes, and how long it has said nothing.
+/// Tracks what the agent owes and how long it has been silent.
 #[derive(Default)]
 pub(super) struct LivenessMonitor {
-    /// Commands that it has been given over this connection, and has not taken.
+    /// Commands sent over this connection that the agent has not accepted.
     unaccepted_commands: u32,
     has_turn: bool,
     has_user_action: bool,
@@ -82,12 +88,12 @@ pub(super) struct LivenessMonitor {
 }
 
 impl LivenessMonitor {
-    /// It is welcome, and the user acts beside it, or does not.
-    pub(super) fn greeted(&mut self, has_act: bool) {
-        self.has_user_action = has_act;
+    /// Records the welcome. `has_user_action` tells whether a user action runs in the sandbox.
+    pub(super) fn greeted(&mut self, has_user_action: bool) {
+        self.has_user_action = has_user_action;
     }
 
-    /// It has been given this.
+    /// Records a command sent to the agent.
     pub(super) fn command_sent(&mut self, command: &AgentCommand) {
         if !self.owes_reply() {
             self.timer.checks = 0;
@@ -104,7 +110,7 @@ impl LivenessMonitor {
         }
     }
 
-    /// It has said something: `None` is an answer to being asked.
+    /// Records a frame from the agent. `None` stands for a ping or pong.
     pub(super) fn frame_received(&mut self, frame: Option<&FromAgent>) {
         self.timer.checks = 0;
         match frame {
@@ -116,13 +122,13 @@ impl LivenessMonitor {
         }
     }
 
-    /// Wakes when it is too long for one that owes something.
-    pub(super) fn poll(&mut self, cx: &mut Context<'_>, frozen: &PauseFlag) -> Poll<LivenessAction> {
+    /// Completes when an action is due for an agent that owes a reply.
+    pub(super) fn poll(&mut self, cx: &mut Context<'_>, pause_flag: &PauseFlag) -> Poll<LivenessAction> {
         if !self.owes_reply() {
             self.timer.next_check = None;
             return Poll::Pending;
         }
-        self.timer.poll(cx, frozen)
+        self.timer.poll(cx, pause_flag)
     }
 
     fn owes_reply(&self) -> bool {
@@ -151,20 +157,20 @@ mod tests {
     }
 
     fn greeted(turn: Option<&str>) -> LivenessMonitor {
-        let mut silence = LivenessMonitor::default();
-        silence.frame_received(Some(&hello(turn)));
-        silence
+        let mut liveness = LivenessMonitor::default();
+        liveness.frame_received(Some(&hello(turn)));
+        liveness
     }
 
-    async fn next_action(silence: &mut LivenessMonitor, frozen: &PauseFlag) -> LivenessAction {
-        poll_fn(|cx| silence.poll(cx, frozen)).await
+    async fn next_action(liveness: &mut LivenessMonitor, pause_flag: &PauseFlag) -> LivenessAction {
+        poll_fn(|cx| liveness.poll(cx, pause_flag)).await
     }
 
-    /// Whether it stays quiet for an hour of looks.
-    async fn stays_silent(silence: &mut LivenessMonitor, frozen: &PauseFlag) -> bool {
+    /// Returns true if no action is due within an hour of checks.
+    async fn stays_silent(liveness: &mut LivenessMonitor, pause_flag: &PauseFlag) -> bool {
         for _ in 0..360 {
             tokio::time::advance(CHECK_INTERVAL).await;
-            if poll!(poll_fn(|cx| silence.poll(cx, frozen))).is_ready() {
+            if poll!(poll_fn(|cx| liveness.poll(cx, pause_flag))).is_ready() {
                 return false;
             }
         }
@@ -172,78 +178,78 @@ mod tests {
     }
 
     #[tokio::test(start_paused = true)]
-    async fn one_that_owes_a_word_is_asked_and_then_given_up() {
-        let mut at_an_act = greeted(None);
-        at_an_act.greeted(true);
-        for mut silence in [greeted(Some("t")), at_an_act] {
-            let since = Instant::now();
-            assert_eq!(next_action(&mut silence, &PauseFlag::default()).await, LivenessAction::Ping);
-            assert_eq!(since.elapsed().as_secs(), 30);
-            assert_eq!(next_action(&mut silence, &PauseFlag::default()).await, LivenessAction::GiveUp);
-            assert_eq!(since.elapsed().as_secs(), 60);
+    async fn silent_agent_owing_reply_is_pinged_then_given_up() {
+        let mut in_user_action = greeted(None);
+        in_user_action.greeted(true);
+        for mut liveness in [greeted(Some("t")), in_user_action] {
+            let start = Instant::now();
+            assert_eq!(next_action(&mut liveness, &PauseFlag::default()).await, LivenessAction::Ping);
+            assert_eq!(start.elapsed().as_secs(), 30);
+            assert_eq!(next_action(&mut liveness, &PauseFlag::default()).await, LivenessAction::GiveUp);
+            assert_eq!(start.elapsed().as_secs(), 60);
         }
     }
 
     #[tokio::test(start_paused = true)]
-    async fn one_that_answers_when_it_is_asked_is_never_given_up() {
-        let mut silence = greeted(Some("t"));
+    async fn agent_that_answers_pings_is_never_given_up() {
+        let mut liveness = greeted(Some("t"));
         for _ in 0..100 {
-            assert_eq!(next_action(&mut silence, &PauseFlag::default()).await, LivenessAction::Ping);
-            silence.frame_received(None);
+            assert_eq!(next_action(&mut liveness, &PauseFlag::default()).await, LivenessAction::Ping);
+            liveness.frame_received(None);
         }
     }
 
     #[tokio::test(start_paused = true)]
-    async fn one_that_owes_nothing_is_not_even_asked() {
-        let frozen = PauseFlag::default();
-        let mut silence = greeted(None);
-        assert!(stays_silent(&mut silence, &frozen).await);
-        silence.command_sent(&prompt());
-        silence.frame_received(Some(&taken()));
+    async fn agent_owing_nothing_is_not_pinged() {
+        let pause_flag = PauseFlag::default();
+        let mut liveness = greeted(None);
+        assert!(stays_silent(&mut liveness, &pause_flag).await);
+        liveness.command_sent(&prompt());
+        liveness.frame_received(Some(&taken()));
         let ended = AgentReport::TurnEnded { turn: "t".into(), outcome: WorkOutcome::Done };
-        silence.frame_received(Some(&FromAgent::Report { n: 1, report: ended }));
-        assert!(stays_silent(&mut silence, &frozen).await);
+        liveness.frame_received(Some(&FromAgent::Report { n: 1, report: ended }));
+        assert!(stays_silent(&mut liveness, &pause_flag).await);
     }
 
     #[tokio::test(start_paused = true)]
-    async fn a_command_that_is_not_taken_is_owed_and_one_that_is_taken_is_not() {
-        let frozen = PauseFlag::default();
-        let mut silence = greeted(None);
-        silence.command_sent(&AgentCommand::Cancel {});
-        silence.command_sent(&AgentCommand::Cancel {});
-        silence.frame_received(Some(&taken()));
-        assert_eq!(next_action(&mut silence, &frozen).await, LivenessAction::Ping);
-        silence.frame_received(Some(&taken()));
-        assert!(stays_silent(&mut silence, &frozen).await);
+    async fn unaccepted_command_counts_as_owed_reply() {
+        let pause_flag = PauseFlag::default();
+        let mut liveness = greeted(None);
+        liveness.command_sent(&AgentCommand::Cancel {});
+        liveness.command_sent(&AgentCommand::Cancel {});
+        liveness.frame_received(Some(&taken()));
+        assert_eq!(next_action(&mut liveness, &pause_flag).await, LivenessAction::Ping);
+        liveness.frame_received(Some(&taken()));
+        assert!(stays_silent(&mut liveness, &pause_flag).await);
     }
 
     #[tokio::test(start_paused = true)]
-    async fn time_in_which_it_stands_frozen_is_not_its_own() {
-        let frozen = PauseFlag::default();
-        let mut silence = greeted(Some("t"));
-        frozen.set(true);
-        assert!(stays_silent(&mut silence, &frozen).await);
-        frozen.set(false);
-        assert_eq!(next_action(&mut silence, &frozen).await, LivenessAction::Ping);
+    async fn paused_time_does_not_count_as_silence() {
+        let pause_flag = PauseFlag::default();
+        let mut liveness = greeted(Some("t"));
+        pause_flag.set(true);
+        assert!(stays_silent(&mut liveness, &pause_flag).await);
+        pause_flag.set(false);
+        assert_eq!(next_action(&mut liveness, &pause_flag).await, LivenessAction::Ping);
     }
 
-    /// As after a laptop's sleep: the timer is long over, and the agent has had no time at all.
+    /// Covers a laptop's sleep: the timer has elapsed, but the agent had no time to run.
     #[tokio::test(start_paused = true)]
-    async fn time_in_which_nobody_looked_counts_as_one_look() {
-        let mut silence = greeted(Some("t"));
-        assert!(poll!(poll_fn(|cx| silence.poll(cx, &PauseFlag::default()))).is_pending());
+    async fn suspended_server_counts_as_one_check() {
+        let mut liveness = greeted(Some("t"));
+        assert!(poll!(poll_fn(|cx| liveness.poll(cx, &PauseFlag::default()))).is_pending());
         tokio::time::advance(Duration::from_secs(3600)).await;
-        assert!(poll!(poll_fn(|cx| silence.poll(cx, &PauseFlag::default()))).is_pending());
-        assert_eq!(silence.timer.checks, 1);
+        assert!(poll!(poll_fn(|cx| liveness.poll(cx, &PauseFlag::default()))).is_pending());
+        assert_eq!(liveness.timer.checks, 1);
     }
 
     #[tokio::test(start_paused = true)]
-    async fn what_it_does_not_take_off_the_socket_is_borne_for_as_long() {
-        let frozen = PauseFlag::default();
-        let since = Instant::now();
-        let sent = with_liveness_timeout(&frozen, std::future::pending::<()>()).await;
+    async fn blocked_send_times_out_after_sixty_seconds() {
+        let pause_flag = PauseFlag::default();
+        let start = Instant::now();
+        let sent = with_liveness_timeout(&pause_flag, std::future::pending::<()>()).await;
         assert!(matches!(sent, Err(DisconnectReason::Unresponsive)));
-        assert_eq!(since.elapsed().as_secs(), 60);
-        assert!(matches!(with_liveness_timeout(&frozen, std::future::ready(7)).await, Ok(7)));
+        assert_eq!(start.elapsed().as_secs(), 60);
+        assert!(matches!(with_liveness_timeout(&pause_flag, std::future::ready(7)).await, Ok(7)));
     }
 }

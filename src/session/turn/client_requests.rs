@@ -1,8 +1,8 @@
-//! What people ask of a session, and what of it is granted.
+//! Rules for client requests, and for the sweeper's requests.
 
 use greenroom_protocol::{
     Action, EventSource, Observation, ObservationKind,
-    action::{ApprovalDecision as Verdict, MessageMode},
+    action::{ApprovalDecision, MessageMode},
     link::{AgentCommand, AgentSettings},
     observation::{EscalationStep, QueueItem, SandboxPhase},
 };
@@ -34,15 +34,15 @@ impl SessionState {
         content: String,
         mode: MessageMode,
         attachments: Vec<String>,
-        moment: DecisionContext<'_>,
+        context: DecisionContext<'_>,
         d: &mut Transition,
     ) -> Result<(), RequestError> {
         self.check_open()?;
         self.room_for_message(&content, &attachments)?;
         let item =
             QueueItem { item: self.next_name("message"), content: content.clone(), attachments: attachments.clone() };
-        let said = Action::Message { content: content.clone(), mode, attachments: attachments.clone() };
-        let cause = d.push_event(EventSource::User, None, Some(item.item.clone()), said);
+        let action = Action::Message { content: content.clone(), mode, attachments: attachments.clone() };
+        let cause = d.push_event(EventSource::User, None, Some(item.item.clone()), action);
         let message = QueuedMessage { item, cause, missed: false, interrupts: false };
         let running = self.turn.is_some() && self.interrupting.is_none();
         match mode {
@@ -51,11 +51,11 @@ impl SessionState {
                 self.steering.push(SteeringMessage { command, message });
             }
             MessageMode::Interrupt if self.is_running() => {
-                // Behind those that did so before it: who says "no, rather that" wants that done last.
-                let before = self.queue.iter().take_while(|waiting| waiting.interrupts).count();
+                // Behind earlier interrupting messages: the newest is to be answered last.
+                let before = self.queue.iter().take_while(|queued| queued.interrupts).count();
                 self.queue.insert(before, QueuedMessage { interrupts: true, ..message });
                 if self.interrupting.is_none() {
-                    self.cancel(cause, moment, d);
+                    self.cancel(cause, context, d);
                 }
                 self.queue_paused = false;
             }
@@ -70,16 +70,17 @@ impl SessionState {
     pub(super) fn queue_user_action(&mut self, action: Action, d: &mut Transition) -> Result<(), RequestError> {
         self.check_open()?;
         self.room_for_user_action(&action)?;
+        // Wire name: ids of user actions begin with `act-`.
         let id = self.next_name("act");
         let cause = d.push_event(EventSource::User, None, Some(id.clone()), action.clone());
         self.queued_user_actions.push_back(UserAction { id, action, cause });
-        let held = self.queue_paused;
+        let queue_paused = self.queue_paused;
         self.wake(d);
-        self.queue_paused = held;
+        self.queue_paused = queue_paused;
         Ok(())
     }
 
-    /// A person said something: what waits may go on, and there must be a sandbox for it.
+    /// Resumes the queue after a person's input, and makes sure that a sandbox is there or starts.
     pub(super) fn wake(&mut self, d: &mut Transition) {
         self.queue_paused = false;
         match self.sandbox_state {
@@ -87,7 +88,7 @@ impl SessionState {
                 self.sandbox_state = SandboxState::Starting;
                 d.push_effect(Effect::StartSandbox);
             }
-            // Paused in the middle of something stays paused: only `resume` goes on with that.
+            // A sandbox paused during work stays paused: only `resume` continues the work.
             SandboxState::Paused if !self.is_running() => {
                 self.unpause_sandbox(d);
             }
@@ -95,18 +96,18 @@ impl SessionState {
         }
     }
 
-    pub(super) fn interrupt(&mut self, moment: DecisionContext<'_>, d: &mut Transition) -> Result<(), RequestError> {
+    pub(super) fn interrupt(&mut self, context: DecisionContext<'_>, d: &mut Transition) -> Result<(), RequestError> {
         self.check_open()?;
         if !self.has_work() || self.sandbox_state == SandboxState::Starting {
             return Err(RequestError::NothingToInterrupt);
         }
         let cause = d.push_event(EventSource::User, None, None, Action::Interrupt {});
-        // Also of what came since an earlier one: the last word was to stop.
+        // Includes messages sent since an earlier interrupt: the newest request was to stop.
         self.queue_paused = !self.queue.is_empty() || !self.steering.is_empty();
         if self.interrupting.is_some() {
-            self.restart_agent(moment, d);
+            self.restart_agent(context, d);
         } else {
-            self.cancel(cause, moment, d);
+            self.cancel(cause, context, d);
         }
         Ok(())
     }
@@ -123,16 +124,16 @@ impl SessionState {
             SandboxState::Up => Err(self.wrong_state("be paused", "wait until the interrupt has ended")),
             SandboxState::Starting => Err(self.wrong_state("be paused", "wait until it is up")),
             SandboxState::Stopped { .. } | SandboxState::Failed { .. } => {
-                Err(self.wrong_state("be paused", "there is nothing to freeze"))
+                Err(self.wrong_state("be paused", "its sandbox is not running"))
             }
             SandboxState::Ended => Err(RequestError::Ended),
         }
     }
 
-    /// `rests` says why, where nobody asked for it.
-    fn pause_sandbox(&mut self, rests: Option<String>, d: &mut Transition) {
+    /// Pauses the sandbox. `idle_reason` is the reason, if no person requested the pause.
+    fn pause_sandbox(&mut self, idle_reason: Option<String>, d: &mut Transition) {
         self.sandbox_state = SandboxState::Paused;
-        self.idle_reason = rests;
+        self.idle_reason = idle_reason;
         self.unpause_failed = false;
         d.push_effect(Effect::PauseSandbox);
     }
@@ -144,7 +145,7 @@ impl SessionState {
 
     pub(super) fn resume(&mut self, d: &mut Transition) -> Result<(), RequestError> {
         self.check_open()?;
-        let order = match self.sandbox_state {
+        let effect = match self.sandbox_state {
             SandboxState::Paused => Some(Effect::UnpauseSandbox),
             SandboxState::Stopped { .. } | SandboxState::Failed { .. } => Some(Effect::StartSandbox),
             SandboxState::Up if self.queue_paused => None,
@@ -154,15 +155,15 @@ impl SessionState {
         d.push_event(EventSource::User, None, None, Action::Resume {});
         self.queue_paused = false;
         self.sandbox_state =
-            if order == Some(Effect::StartSandbox) { SandboxState::Starting } else { SandboxState::Up };
-        d.effects.extend(order);
+            if effect == Some(Effect::StartSandbox) { SandboxState::Starting } else { SandboxState::Up };
+        d.effects.extend(effect);
         Ok(())
     }
 
     pub(super) fn stop(
         &mut self,
         reason: Option<String>,
-        moment: DecisionContext<'_>,
+        context: DecisionContext<'_>,
         d: &mut Transition,
     ) -> Result<(), RequestError> {
         self.check_open()?;
@@ -171,23 +172,23 @@ impl SessionState {
         }
         let source = if reason.is_some() { EventSource::Server } else { EventSource::User };
         d.push_event(source, None, None, Action::Stop {});
-        self.stop_sandbox(AfterStop::KeepFiles, moment, d);
+        self.stop_sandbox(AfterStop::KeepFiles, context, d);
         self.sandbox_state = SandboxState::Stopped { reason };
         Ok(())
     }
 
-    pub(super) fn end(&mut self, moment: DecisionContext<'_>, d: &mut Transition) -> Result<(), RequestError> {
+    pub(super) fn end(&mut self, context: DecisionContext<'_>, d: &mut Transition) -> Result<(), RequestError> {
         self.check_open()?;
         d.push_event(EventSource::User, None, None, Action::End {});
-        self.stop_sandbox(AfterStop::Remove, moment, d);
+        self.stop_sandbox(AfterStop::Remove, context, d);
         self.queue.clear();
         self.sandbox_state = SandboxState::Ended;
         Ok(())
     }
 
-    /// Takes the sandbox away, and ends whatever ran in it.
-    pub(super) fn stop_sandbox(&mut self, then: AfterStop, moment: DecisionContext<'_>, d: &mut Transition) {
-        self.abort_work(EscalationStep::Sandbox, moment, d);
+    /// Stops the sandbox, and ends everything that ran in it.
+    pub(super) fn stop_sandbox(&mut self, then: AfterStop, context: DecisionContext<'_>, d: &mut Transition) {
+        self.abort_work(EscalationStep::Sandbox, context, d);
         self.queue_paused = !self.queue.is_empty();
         self.boot = None;
         d.push_effect(Effect::AbortModelStreams);
@@ -210,14 +211,14 @@ impl SessionState {
             | SandboxState::Paused
             | SandboxState::Stopped { .. }
             | SandboxState::Failed { .. }
-            | SandboxState::Ended => Err(self.wrong_state("rest", "it is not up")),
+            | SandboxState::Ended => Err(self.wrong_state("be paused", "its sandbox is not running")),
         }
     }
 
     pub(super) fn confirm(
         &mut self,
         request: String,
-        decision: Verdict,
+        decision: ApprovalDecision,
         reason: Option<String>,
         d: &mut Transition,
     ) -> Result<(), RequestError> {
@@ -226,8 +227,8 @@ impl SessionState {
             return Err(RequestError::NoRequest(request));
         }
         self.confirm = None;
-        let said = Action::Confirm { request: request.clone(), decision, reason: reason.clone() };
-        let cause = d.push_event(EventSource::User, None, None, said);
+        let action = Action::Confirm { request: request.clone(), decision, reason: reason.clone() };
+        let cause = d.push_event(EventSource::User, None, None, action);
         let confirmed = observation(ObservationKind::Confirmed { request: request.clone(), decision });
         d.push_event(EventSource::Server, Some(cause), None, confirmed);
         self.deliver(AgentCommand::Answer { request, decision, reason }, d);
@@ -236,7 +237,7 @@ impl SessionState {
 
     pub(super) fn edit_queue(&mut self, item: &str, content: Option<String>, remove: bool) -> Result<(), RequestError> {
         self.check_open()?;
-        let at = self.queue.iter().position(|waiting| waiting.item.item == item);
+        let at = self.queue.iter().position(|queued| queued.item.item == item);
         let at = at.ok_or_else(|| RequestError::NotQueued(item.to_owned()))?;
         match (content, remove) {
             (None, true) => {
@@ -258,19 +259,19 @@ impl SessionState {
         self.check_open()?;
         d.push_event(EventSource::User, None, None, Action::SetModel { model: settings.model.clone() });
         if self.boot.is_some() {
-            // A frozen agent takes none of them, however many there are, and the newest says it all.
-            self.outgoing.retain(|numbered| !matches!(numbered.command, AgentCommand::Settings(_)));
+            // A paused agent takes no commands, and only the newest settings matter.
+            self.outgoing.retain(|frame| !matches!(frame.command, AgentCommand::Settings(_)));
             self.deliver(AgentCommand::Settings(settings), d);
         }
         Ok(())
     }
 
-    /// Refuses whatever asks for more of a session that is closed.
+    /// Rejects requests to an ended session.
     fn check_open(&self) -> Result<(), RequestError> {
         if self.sandbox_state == SandboxState::Ended { Err(RequestError::Ended) } else { Ok(()) }
     }
 
-    fn wrong_state(&self, wish: &'static str, way_out: &'static str) -> RequestError {
-        RequestError::WrongState { state: self.visible_state().name(), request: wish, way_out }
+    fn wrong_state(&self, request: &'static str, way_out: &'static str) -> RequestError {
+        RequestError::WrongState { state: self.visible_state().name(), request, way_out }
     }
 }

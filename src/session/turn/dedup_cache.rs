@@ -1,4 +1,4 @@
-//! What clients called their wishes: one that comes again is answered with what it led to, and acts once.
+//! Dedup cache: idempotency keys of client requests. A repeated request acts once.
 
 use serde::Serialize;
 use sha2::{Digest, Sha256};
@@ -6,50 +6,60 @@ use sha2::{Digest, Sha256};
 use super::{RequestError, SessionState};
 use crate::store::Seq;
 
-/// How many names are remembered.
+/// Number of keys in the cache. When full: the oldest key is dropped.
 const DEDUP_CACHE_SIZE: usize = 64;
 
-/// A client's own name for a wish.
+/// Idempotency key of a client request.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct IdempotencyKey {
+    /// Name that the client gave the request.
     pub key: String,
-    /// Of the wish: clients that count their frames all have a first one, and give its name to another wish each.
+    /// Digest of the request. Clients that count their frames reuse names like `1` for different
+    /// requests.
     pub digest: u32,
 }
 
 impl IdempotencyKey {
-    /// A wish that comes with a name; `None` where it comes without.
-    pub fn from_client(key: Option<String>, wish: &impl Serialize) -> Option<IdempotencyKey> {
-        key.map(|key| IdempotencyKey { key, digest: request_digest(wish) })
+    /// Returns the key with the digest of `request`, or `None` without a key.
+    pub fn from_client(key: Option<String>, request: &impl Serialize) -> Option<IdempotencyKey> {
+        key.map(|key| IdempotencyKey { key, digest: request_digest(request) })
     }
 }
 
-/// By which a wish is known again.
-pub fn request_digest(wish: &impl Serialize) -> u32 {
-    // Wishes are plain data with string keys, so this cannot fail.
-    let digest = Sha256::digest(serde_json::to_vec(wish).expect("a wish is JSON"));
+/// Returns the digest that identifies a request: the first 32 bits of its JSON's SHA-256.
+pub fn request_digest(request: &impl Serialize) -> u32 {
+    // Invariant: requests are plain data with string keys.
+    let digest = Sha256::digest(serde_json::to_vec(request).expect("requests serialize without errors"));
     digest.iter().take(4).fold(0, |sum, byte| sum << 8 | u32::from(*byte))
 }
 
 impl SessionState {
-    /// What a wish led to, if it was carried out before. Refused where another one was, under its name.
-    pub fn find_in_dedup_cache(&self, named: &IdempotencyKey) -> Result<Option<Option<Seq>>, RequestError> {
+    /// Returns the first event of the request with this key, if the request acted before.
+    ///
+    /// The outer option is `None` for an unknown key. The inner option is `None` for a request that
+    /// caused no event.
+    ///
+    /// # Errors
+    /// Returns [`RequestError::IdReused`] if another request has this key.
+    pub fn find_in_dedup_cache(&self, idempotency_key: &IdempotencyKey) -> Result<Option<Option<Seq>>, RequestError> {
         let newest_first = self.dedup_cache.iter().rev();
-        let Some((back, (_, seq))) = newest_first.enumerate().find(|(_, (key, _))| *key == named.key) else {
+        let Some((back, (_, seq))) = newest_first.enumerate().find(|(_, (key, _))| *key == idempotency_key.key) else {
             return Ok(None);
         };
         match self.digests.iter().rev().nth(back) {
-            Some(digest) if *digest != named.digest => Err(RequestError::IdReused(named.key.clone())),
+            Some(digest) if *digest != idempotency_key.digest => {
+                Err(RequestError::IdReused(idempotency_key.key.clone()))
+            }
             Some(_) | None => Ok(Some(*seq)),
         }
     }
 
-    /// A client may send this wish again; then it is answered with what it led to.
+    /// Adds the key of an accepted request, with the first event that the request caused.
     pub fn add_to_dedup_cache(&mut self, IdempotencyKey { key, digest }: IdempotencyKey, seq: Option<Seq>) {
         self.dedup_cache.push_back((key, seq));
         self.digests.push_back(digest);
-        let forgotten = |len: usize| len.saturating_sub(DEDUP_CACHE_SIZE);
-        self.dedup_cache.drain(..forgotten(self.dedup_cache.len()));
-        self.digests.drain(..forgotten(self.digests.len()));
+        let excess = |len: usize| len.saturating_sub(DEDUP_CACHE_SIZE);
+        self.dedup_cache.drain(..excess(self.dedup_cache.len()));
+        self.digests.drain(..excess(self.digests.len()));
     }
 }

@@ -1,4 +1,4 @@
-//! What befalls a session: its agent, its sandbox, its time.
+//! Rules for inputs from the agent, the sandbox and the timer.
 
 use greenroom_protocol::{
     EventSource, Observation, ObservationKind,
@@ -19,7 +19,7 @@ use crate::{
 };
 
 impl SessionState {
-    /// How its sandbox was left.
+    /// Returns the state that the journal records for the sandbox.
     pub fn recorded_sandbox(&self) -> RecordedSandbox {
         match self.sandbox_state {
             SandboxState::Up => RecordedSandbox::Up,
@@ -31,9 +31,10 @@ impl SessionState {
         }
     }
 
-    /// What makes its sandbox what it is to be, where it was seen like this. One that is on its way up will be by itself.
-    pub fn reconcile(&self, seen: SandboxPresence) -> Option<Effect> {
-        match (&self.sandbox_state, seen) {
+    /// Returns the effect that brings a sandbox in the state `observed` into its intended state. A
+    /// starting sandbox needs none.
+    pub fn reconcile(&self, observed: SandboxPresence) -> Option<Effect> {
+        match (&self.sandbox_state, observed) {
             (SandboxState::Up, SandboxPresence::Paused) => Some(Effect::UnpauseSandbox),
             (SandboxState::Paused, SandboxPresence::Running) => Some(Effect::PauseSandbox),
             (SandboxState::Stopped { .. } | SandboxState::Failed { .. } | SandboxState::Ended, SandboxPresence::Running | SandboxPresence::Paused) => {
@@ -42,19 +43,19 @@ impl SessionState {
             (SandboxState::Up, SandboxPresence::Running)
             | (SandboxState::Paused, SandboxPresence::Paused)
             | (SandboxState::Starting, SandboxPresence::Running | SandboxPresence::Paused)
-            // One that died is noticed by whoever waits for that.
+            // The link's supervisor reports an exited sandbox.
             | (_, SandboxPresence::Exited) => None,
         }
     }
 
-    pub(super) fn hello_received(&mut self, boot: String, moment: DecisionContext<'_>, d: &mut Transition) {
+    pub(super) fn hello_received(&mut self, boot: String, context: DecisionContext<'_>, d: &mut Transition) {
         if self.boot.as_ref() != Some(&boot) {
             if self.boot.is_some() {
-                self.agent_restarted(moment, d);
+                self.agent_restarted(context, d);
             }
             self.boot = Some(boot.clone());
-            // Whatever else an earlier start was told concerned what it was doing; but what was to be cancelled before it had
-            // that is to be cancelled still.
+            // The earlier start's other commands concerned its work then, which is lost. A cancel
+            // that the earlier start did not take is still to be delivered.
             let cancels = self.interrupting.is_some();
             self.outgoing.retain(|n| match n.command {
                 AgentCommand::Prompt { .. } | AgentCommand::UserAction { .. } => true,
@@ -65,35 +66,37 @@ impl SessionState {
                 | AgentCommand::Answer { .. } => false,
             });
         }
-        // One that was thought to be up may not be here, as on another machine, and was started again.
-        let rising = std::mem::take(&mut self.sandbox_starting);
-        if self.sandbox_state == SandboxState::Starting || rising {
+        // A sandbox that should be up may have been started again, for example on another machine.
+        let was_starting = std::mem::take(&mut self.sandbox_starting);
+        if self.sandbox_state == SandboxState::Starting || was_starting {
             d.push_event(EventSource::Server, None, None, observation(sandbox_phase(SandboxPhase::Ready, None)));
         }
         if self.sandbox_state == SandboxState::Starting {
             self.sandbox_state = SandboxState::Up;
         }
-        // What was decided shortly before comes on disk before this, and would overtake what is older.
+        // Earlier transitions in flight reach the disk before this one. Their commands would
+        // overtake older commands, so all commands are delivered again, in order.
         d.push_effect(Effect::AgentConnected(boot));
         d.effects.extend(self.outgoing.iter().cloned().map(Effect::DeliverToAgent));
     }
 
-    /// The agent died and its sandbox did not. What it had taken on is lost; what it had not got yet is not.
-    fn agent_restarted(&mut self, moment: DecisionContext<'_>, d: &mut Transition) {
-        let cut = record_partials(moment, d);
+    /// Handles a restart of the agent within a running sandbox. Work that the agent had taken is
+    /// lost. Work that the agent had not taken yet is not.
+    fn agent_restarted(&mut self, context: DecisionContext<'_>, d: &mut Transition) {
+        let cut = record_partials(context, d);
         let turn_lost = self.turn.as_ref().is_some_and(|turn| !self.is_in_flight(&turn.id));
-        let act_lost = self.user_action.as_ref().is_some_and(|act| !self.is_in_flight(&act.id));
+        let user_action_lost = self.user_action.as_ref().is_some_and(|action| !self.is_in_flight(&action.id));
         if turn_lost {
             self.turn = None;
             self.confirm = None;
             d.turn_is_over = true;
         }
-        if act_lost {
+        if user_action_lost {
             self.user_action = None;
         }
         self.requeue_missed(|_| true);
-        if turn_lost || act_lost || cut {
-            let detail = "the agent stopped unexpectedly and was started again; what it was doing is cut".to_owned();
+        if turn_lost || user_action_lost || cut {
+            let detail = "the agent stopped unexpectedly and was restarted; its unfinished work was cut off".to_owned();
             let error = ObservationKind::Error { code: "agent_restarted".to_owned(), detail };
             d.push_event(EventSource::Server, None, None, observation(error));
             self.queue_paused = !self.queue.is_empty();
@@ -101,24 +104,24 @@ impl SessionState {
         if let Some(interrupting) = &mut self.interrupting {
             interrupting.partial |= cut;
         }
-        self.finish_interrupt(moment, d);
+        self.finish_interrupt(context, d);
     }
 
-    /// Whether the agent may not have got this turn, or this act, yet.
-    fn is_in_flight(&self, wanted: &str) -> bool {
-        self.outgoing.iter().any(|numbered| started_id(&numbered.command) == Some(wanted))
+    /// Returns true if the agent may not have this turn or user action yet.
+    fn is_in_flight(&self, wanted_id: &str) -> bool {
+        self.outgoing.iter().any(|frame| started_id(&frame.command) == Some(wanted_id))
     }
 
-    /// What has ended is not begun again, even if the agent never said that it took it on.
+    /// Drops the command that began ended work, even if the agent never confirmed that it took it.
     fn drop_commands_of(&mut self, ended: &str) {
-        self.outgoing.retain(|numbered| started_id(&numbered.command) != Some(ended));
+        self.outgoing.retain(|frame| started_id(&frame.command) != Some(ended));
     }
 
     pub(super) fn turn_ended(
         &mut self,
         turn: &str,
         outcome: WorkOutcome,
-        moment: DecisionContext<'_>,
+        context: DecisionContext<'_>,
         d: &mut Transition,
     ) {
         if self.turn.take_if(|running| running.id == turn).is_some() {
@@ -129,36 +132,36 @@ impl SessionState {
                 let error = ObservationKind::Error { code: code.clone(), detail: detail.clone() };
                 d.push_event(EventSource::Agent, None, None, observation(error));
             }
-            self.work_ended("the turn", outcome, moment, d);
+            self.work_ended("the turn", outcome, context, d);
         }
     }
 
     pub(super) fn user_action_ended(
         &mut self,
-        act: &str,
+        user_action: &str,
         outcome: WorkOutcome,
-        moment: DecisionContext<'_>,
+        context: DecisionContext<'_>,
         d: &mut Transition,
     ) {
-        if self.user_action.take_if(|running| running.id == act).is_some() {
-            self.drop_commands_of(act);
-            // Why one failed, its own observation has said.
-            self.work_ended("the act", outcome, moment, d);
+        if self.user_action.take_if(|running| running.id == user_action).is_some() {
+            self.drop_commands_of(user_action);
+            // The action's own observation has the reason of a failure.
+            self.work_ended("the user action", outcome, context, d);
         }
     }
 
-    fn work_ended(&mut self, name: &str, outcome: WorkOutcome, moment: DecisionContext<'_>, d: &mut Transition) {
+    fn work_ended(&mut self, name: &str, outcome: WorkOutcome, context: DecisionContext<'_>, d: &mut Transition) {
         let (stopped, cut) = match outcome {
             WorkOutcome::Done => (format!("{name}, which had just ended"), false),
             WorkOutcome::Cancelled { what, partial } => (what, partial),
             WorkOutcome::Failed { .. } => (format!("{name}, which had just failed"), false),
         };
         if let Some(interrupting) = &mut self.interrupting {
-            // These are the agent's own words.
+            // The agent wrote this text.
             interrupting.what.push(abbreviate(&stopped).into_owned());
             interrupting.partial |= cut;
         }
-        self.finish_interrupt(moment, d);
+        self.finish_interrupt(context, d);
     }
 
     pub(super) fn steered(&mut self, command: &str, d: &mut Transition) {
@@ -170,17 +173,20 @@ impl SessionState {
         d.push_event(EventSource::User, Some(message.cause), Some(message.item.item), chat);
     }
 
-    /// These messages steer nothing any more. They wait before those that were to wait anyway, and behind those that fared
-    /// so before them: a person is answered in the order in which they spoke. And behind what was to be done instead of them.
+    /// Returns missed steering messages to the queue.
+    ///
+    /// A person's messages are answered in the order sent. So these messages precede the queued
+    /// ones, and follow messages missed before. They also follow the messages that interrupted the
+    /// turn.
     pub(super) fn requeue_missed(&mut self, is_missed: impl Fn(&SteeringMessage) -> bool) {
-        let instead = self.queue.iter().take_while(|waiting| waiting.interrupts).count();
+        let instead = self.queue.iter().take_while(|queued| queued.interrupts).count();
         for SteeringMessage { message, .. } in self.steering.extract_if(.., |steering| is_missed(steering)) {
-            let last = self.queue.iter().rposition(|waiting| waiting.missed && waiting.cause < message.cause);
+            let last = self.queue.iter().rposition(|queued| queued.missed && queued.cause < message.cause);
             self.queue.insert(last.map_or(0, |last| last + 1).max(instead), QueuedMessage { missed: true, ..message });
         }
     }
 
-    pub(super) fn sandbox_lost(&mut self, exit: SandboxExit, moment: DecisionContext<'_>, d: &mut Transition) {
+    pub(super) fn sandbox_lost(&mut self, exit: SandboxExit, context: DecisionContext<'_>, d: &mut Transition) {
         if !self.needs_sandbox() {
             return;
         }
@@ -197,14 +203,14 @@ impl SessionState {
             stderr_tail: (!stderr_tail.is_empty()).then_some(stderr_tail),
             isolation: None,
         };
-        self.sandbox_failed(reason, lost, moment, d);
+        self.sandbox_failed(reason, lost, context, d);
     }
 
     pub(super) fn start_failed(
         &mut self,
-        why: String,
+        reason: String,
         stderr_tail: Option<String>,
-        moment: DecisionContext<'_>,
+        context: DecisionContext<'_>,
         d: &mut Transition,
     ) {
         if !self.needs_sandbox() {
@@ -217,44 +223,47 @@ impl SessionState {
             stderr_tail,
             isolation: None,
         };
-        self.sandbox_failed(why, failed, moment, d);
+        self.sandbox_failed(reason, failed, context, d);
     }
 
     fn sandbox_failed(
         &mut self,
         reason: String,
-        how: ObservationKind,
-        moment: DecisionContext<'_>,
+        kind: ObservationKind,
+        context: DecisionContext<'_>,
         d: &mut Transition,
     ) {
-        d.push_event(EventSource::Server, None, None, Observation { kind: how, content: reason.clone() });
-        self.abort_work(EscalationStep::Sandbox, moment, d);
+        d.push_event(EventSource::Server, None, None, Observation { kind, content: reason.clone() });
+        self.abort_work(EscalationStep::Sandbox, context, d);
         d.push_effect(Effect::AbortModelStreams);
         self.boot = None;
         self.queue_paused = !self.queue.is_empty();
         self.sandbox_state = SandboxState::Failed { reason };
     }
 
-    /// Whether the engine did it nevertheless, and later, nobody knows: what follows makes the sandbox what the session says it is.
+    /// Reports a failed effect and makes the sandbox what the session's state says.
+    ///
+    /// The engine may have executed the effect nevertheless, later. `what` is the name the
+    /// link uses for the effect.
     pub(super) fn effect_failed(
         &mut self,
         what: &'static str,
-        why: &str,
-        moment: DecisionContext<'_>,
+        reason: &str,
+        context: DecisionContext<'_>,
         d: &mut Transition,
     ) {
-        let detail = format!("the sandbox could not {what}: {why}");
+        let detail = format!("the sandbox could not {what}: {reason}");
         d.push_event(
             EventSource::Server,
             None,
             None,
             observation(ObservationKind::Error { code: "sandbox".to_owned(), detail: detail.clone() }),
         );
-        if what == "freeze" && self.sandbox_state == SandboxState::Paused {
+        if what == "pause" && self.sandbox_state == SandboxState::Paused {
             self.unpause_sandbox(d);
-        } else if what == "thaw" && self.sandbox_state == SandboxState::Up {
+        } else if what == "unpause" && self.sandbox_state == SandboxState::Up {
             if self.unpause_failed {
-                self.stop_sandbox(AfterStop::KeepFiles, moment, d);
+                self.stop_sandbox(AfterStop::KeepFiles, context, d);
                 self.sandbox_state = SandboxState::Failed { reason: detail };
             } else {
                 self.unpause_failed = true;
@@ -264,7 +273,7 @@ impl SessionState {
     }
 }
 
-/// The turn or the act that a command begins.
+/// Returns the id of the turn or user action that a command begins.
 fn started_id(command: &AgentCommand) -> Option<&str> {
     match command {
         AgentCommand::Prompt { turn: id, .. } | AgentCommand::UserAction { user_action: id, .. } => Some(id),

@@ -1,4 +1,4 @@
-//! How an interrupt gets its way, whatever the agent does about it: by a ladder, each rung harder than the last.
+//! Escalation of an interrupt: steps of rising force, whatever the agent does.
 
 use greenroom_protocol::{
     Action, CONTENT_LIMIT, DeltaKind, EventSource, Observation, ObservationKind,
@@ -18,101 +18,102 @@ use crate::{
     store::Seq,
 };
 
-/// How long after the first rung the agent has before it is taken away, milliseconds.
+/// Time from the second step until the agent is stopped, in milliseconds.
 const KILL_GRACE_MS: u64 = 4_000;
 
-/// An interrupt that seems to have taken longer was timed by another clock, milliseconds.
+/// Longest plausible interrupt, in milliseconds. A longer time means that the clock was changed.
 const DAY_MS: i64 = 24 * 60 * 60 * 1000;
 
 impl SessionState {
-    /// The first rung: ask the agent, and cut its model's stream in the same moment.
-    pub(super) fn cancel(&mut self, cause: Seq, moment: DecisionContext<'_>, d: &mut Transition) {
+    /// First step: sends a cancel to the agent and aborts its model's stream at the same moment.
+    pub(super) fn cancel(&mut self, cause: Seq, context: DecisionContext<'_>, d: &mut Transition) {
         if self.sandbox_state == SandboxState::Paused {
             self.unpause_sandbox(d);
         }
-        self.drop_user_actions("the act was interrupted before it began", d);
+        self.drop_user_actions("the user action was interrupted before it began", d);
         self.confirm = None;
         self.interrupting = Some(PendingInterrupt {
             step: EscalationStep::Cancel,
-            since_ms: moment.now_ms,
+            since_ms: context.now_ms,
             cause,
             what: Vec::new(),
             partial: false,
         });
         if !self.is_running() {
-            // What had not begun is gone already, and nobody is left who could say that it stopped.
-            return self.finish_interrupt(moment, d);
+            // Nothing had begun, so no report of an end will come.
+            return self.finish_interrupt(context, d);
         }
         self.deliver(AgentCommand::Cancel {}, d);
         d.push_effect(Effect::AbortModelStreams);
         d.escalation = Some(Escalation::Arm(CANCEL_GRACE_MS));
     }
 
-    pub(super) fn escalate(&mut self, moment: DecisionContext<'_>, d: &mut Transition) {
+    pub(super) fn escalate(&mut self, context: DecisionContext<'_>, d: &mut Transition) {
         let Some(interrupting) = &mut self.interrupting else { return };
         match interrupting.step {
             EscalationStep::Cancel => {
                 interrupting.step = EscalationStep::KillProcesses;
-                // Nothing is written down for this, so its name is none of those that are counted: after a kill of the server
-                // the next command would have the same, and an agent that knows a name does nothing.
+                // This command causes no event, so it takes no counted name. After a kill of the
+                // server, the next command would get the same counted name. An agent ignores a
+                // command whose id is known.
                 let name = format!("kill-{}", interrupting.cause);
                 self.deliver_with_id(name, AgentCommand::KillProcesses {}, d);
                 d.escalation = Some(Escalation::Arm(KILL_GRACE_MS));
             }
             EscalationStep::KillProcesses | EscalationStep::RestartAgent | EscalationStep::Sandbox => {
-                self.restart_agent(moment, d)
+                self.restart_agent(context, d)
             }
         }
     }
 
-    /// The last rung: the agent goes, and comes back from the journal.
-    pub(super) fn restart_agent(&mut self, moment: DecisionContext<'_>, d: &mut Transition) {
-        self.abort_work(EscalationStep::RestartAgent, moment, d);
+    /// Last step: restarts the agent's sandbox. The new agent continues from the journal.
+    pub(super) fn restart_agent(&mut self, context: DecisionContext<'_>, d: &mut Transition) {
+        self.abort_work(EscalationStep::RestartAgent, context, d);
         self.sandbox_state = SandboxState::Starting;
         self.boot = None;
         d.push_effect(Effect::StopSandbox(AfterStop::Restart));
     }
 
-    /// Ends everything that runs, from outside: what had been said so far is kept, and marked as cut.
-    pub(super) fn abort_work(&mut self, rung: EscalationStep, moment: DecisionContext<'_>, d: &mut Transition) {
-        let partial = record_partials(moment, d);
+    /// Ends all running work from outside. Partial texts are kept and marked as partial.
+    pub(super) fn abort_work(&mut self, step: EscalationStep, context: DecisionContext<'_>, d: &mut Transition) {
+        let partial = record_partials(context, d);
         let mut what = Vec::new();
         if self.turn.take().is_some() {
             d.turn_is_over = true;
             what.push("the turn".to_owned());
         }
-        if let Some(act) = self.user_action.take() {
-            what.push(in_words(&act.action));
+        if let Some(user_action) = self.user_action.take() {
+            what.push(in_words(&user_action.action));
         }
-        self.drop_user_actions("its sandbox went away before it began", d);
+        self.drop_user_actions("the sandbox stopped before the user action began", d);
         self.requeue_missed(|_| true);
         self.outgoing.clear();
         self.confirm = None;
         if self.interrupting.is_none() && !what.is_empty() {
-            // Whatever took it away was written down first.
-            let cause = moment.tail + 1;
+            // The cause is the first event of this transition.
+            let cause = context.tail + 1;
             self.interrupting =
-                Some(PendingInterrupt { step: rung, since_ms: moment.now_ms, cause, what: Vec::new(), partial });
+                Some(PendingInterrupt { step, since_ms: context.now_ms, cause, what: Vec::new(), partial });
         }
         if let Some(interrupting) = &mut self.interrupting {
-            interrupting.step = rung;
+            interrupting.step = step;
             interrupting.partial |= partial;
             interrupting.what.append(&mut what);
         }
-        self.finish_interrupt(moment, d);
+        self.finish_interrupt(context, d);
     }
 
-    /// Something that was asked to stop has stopped. When it was the last, the receipt is written.
-    pub(super) fn finish_interrupt(&mut self, moment: DecisionContext<'_>, d: &mut Transition) {
+    /// Writes the receipt if everything that was asked to stop has stopped.
+    pub(super) fn finish_interrupt(&mut self, context: DecisionContext<'_>, d: &mut Transition) {
         if self.is_running() {
             return;
         }
-        let Some(PendingInterrupt { step: rung, since_ms, cause, what, partial }) = self.interrupting.take() else {
+        let Some(PendingInterrupt { step, since_ms, cause, what, partial }) = self.interrupting.take() else {
             return;
         };
         d.escalation = Some(Escalation::Disarm);
-        // A clock may have been set meanwhile, and an earlier version counted from a start of its own.
-        let stopped_ms = match moment.now_ms.saturating_sub(since_ms) {
+        // The clock may have been set meanwhile. An earlier version counted from its own start.
+        let stopped_ms = match context.now_ms.saturating_sub(since_ms) {
             ms @ 0..=DAY_MS => ms as u64,
             _ => 0,
         };
@@ -121,62 +122,64 @@ impl SessionState {
             EventSource::Server,
             Some(cause),
             None,
-            observation(ObservationKind::Interrupted { what, stopped_ms, escalation_step: rung, partial }),
+            observation(ObservationKind::Interrupted { what, stopped_ms, escalation_step: step, partial }),
         );
     }
 
-    /// The user's acts that wait will not begin.
+    /// Drops the queued user actions, with an error event for each.
     pub(super) fn drop_user_actions(&mut self, detail: &str, d: &mut Transition) {
-        for act in self.queued_user_actions.drain(..) {
+        for user_action in self.queued_user_actions.drain(..) {
             let error = ObservationKind::Error { code: "not_begun".to_owned(), detail: detail.to_owned() };
-            d.push_event(EventSource::Server, Some(act.cause), Some(act.id), observation(error));
+            d.push_event(EventSource::Server, Some(user_action.cause), Some(user_action.id), observation(error));
         }
     }
 }
 
-/// Writes down what the open items had come to, so that what a person has read does not go away. True if there was any.
-pub(super) fn record_partials(moment: DecisionContext<'_>, d: &mut Transition) -> bool {
+/// Commits the partial texts of the open items, so that text which a person has read stays. Returns
+/// true if there was any.
+pub(super) fn record_partials(context: DecisionContext<'_>, d: &mut Transition) -> bool {
     let mut any = false;
-    for open in moment.open {
-        let seen = match open.kind {
+    for open in context.open {
+        let kind = match open.kind {
             DeltaKind::Text => ObservationKind::Message { partial: true },
             DeltaKind::Thinking => ObservationKind::Think { partial: true },
             DeltaKind::Output => {
                 ObservationKind::Error { code: "cut".to_owned(), detail: "the command was cut short".to_owned() }
             }
-            // Half of a tool call's input is of no use to anybody: the tool was never called.
+            // Half an input is of no use: the tool was never called.
             DeltaKind::ToolInput => continue,
         };
         any = true;
-        let (content, whole) = partial_content(open);
-        let kept = Observation { kind: seen, content };
-        let kept = match whole {
-            Some(bytes) => kept.with_truncation(TruncationMark { bytes, href: None }),
-            None => kept.into(),
+        let (content, full_bytes) = partial_content(open);
+        let partial = Observation { kind, content };
+        let partial = match full_bytes {
+            Some(bytes) => partial.with_truncation(TruncationMark { bytes, href: None }),
+            None => partial.into(),
         };
-        d.push_event(EventSource::Agent, None, Some(open.item.clone()), kept);
+        d.push_event(EventSource::Agent, None, Some(open.item.clone()), partial);
     }
     any
 }
 
-/// What an event holds of an open item, and how long the item is where that is not all of it.
+/// Returns an event's text for an open item. If the text is truncated: also the item's length, in
+/// bytes.
 fn partial_content(open: &OpenItem) -> (String, Option<u64>) {
     let OpenItem { start, text, .. } = open;
-    let whole = start + text.len() as u64;
+    let full_bytes = start + text.len() as u64;
     if *start > 0 {
         let tail = text.ceil_char_boundary(text.len().saturating_sub(CONTENT_LIMIT));
-        return (omission_marker(*start as usize + tail) + &text[tail..], Some(whole));
+        return (omission_marker(*start as usize + tail) + &text[tail..], Some(full_bytes));
     }
     match excerpt(text, CONTENT_LIMIT) {
-        Some(cut) => (cut.text, Some(whole)),
+        Some(cut) => (cut.text, Some(full_bytes)),
         None => (text.clone(), None),
     }
 }
 
-/// An act of the user, as the receipt names it.
+/// Describes a user action for the receipt.
 pub(super) fn in_words(action: &Action) -> String {
     match action {
         Action::Run { command } => format!("the command `{}`", abbreviate(command)),
-        other => format!("the act `{}`", other.name()),
+        other => format!("the user action `{}`", other.name()),
     }
 }

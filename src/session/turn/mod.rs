@@ -1,8 +1,11 @@
-//! Who may speak when. Pure: no clock, no socket, no store. The rules in full are the tests in `tests.rs`.
+//! Rules of a session. Pure: no clock, no socket, no store. `tests.rs` lists all rules.
 //!
-//! Everything that befalls a session is an [`Input`]; [`Core::decide`] answers it with a [`Decision`], what to write down
-//! and what to order, or with a [`Refusal`], after which nothing has changed. The core is all that a session must remember
-//! beside its events; it is stored with them, so a session that comes back decides as if it had never been away.
+//! [`SessionState::decide`] maps each [`SessionInput`] to a [`Transition`] or to a
+//! [`RequestError`]. A transition has the events to commit and the effects that follow. After an
+//! error nothing has changed.
+//!
+//! [`SessionState`] is everything that a session needs beside its events. The state is stored with
+//! the events, so a restarted session decides as if it had never stopped.
 
 mod client_requests;
 mod dedup_cache;
@@ -17,7 +20,7 @@ use std::collections::VecDeque;
 
 use greenroom_protocol::{
     Action, EventSource, Observation, ObservationKind,
-    action::{ApprovalDecision as Verdict, MessageMode},
+    action::{ApprovalDecision, MessageMode},
     link::{AgentCommand, AgentSettings, CommandFrame, WorkOutcome},
     observation::{AgentState, EscalationStep, QueueItem, SandboxPhase},
 };
@@ -33,70 +36,71 @@ use crate::{
     store::{OpaqueState, Seq},
 };
 
-/// How long the agent has to stop by itself, milliseconds.
+/// Time in which the agent must stop by itself after an interrupt, in milliseconds.
 const CANCEL_GRACE_MS: u64 = 1_000;
 
-/// What a session must remember beside its events.
+/// State of a session beside its events. Stored in the session record.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 pub struct SessionState {
     #[serde(rename = "life")]
     sandbox_state: SandboxState,
     turn: Option<RunningTurn>,
-    /// The user's act that runs, beside the agent. Boxed, as there is seldom one and a session for each agent.
+    /// User action that runs beside the agent. Boxed: rare, and each session has this field.
     #[serde(rename = "act")]
     user_action: Option<Box<UserAction>>,
-    /// The user's acts that wait for it, in order.
+    /// User actions that are queued behind `user_action`, in order.
     #[serde(rename = "acts")]
     queued_user_actions: VecDeque<UserAction>,
-    /// The open request for a person's decision.
+    /// Id of the open approval request.
     confirm: Option<String>,
     interrupting: Option<PendingInterrupt>,
-    /// Messages for turns to come.
+    /// Messages for later turns.
     queue: VecDeque<QueuedMessage>,
-    /// A person stopped the agent while messages were waiting: they wait for the next word of a person.
+    /// Set after a person stopped the agent while messages were queued. A person's next message or
+    /// `resume` continues the queue.
     #[serde(rename = "held")]
     queue_paused: bool,
-    /// Messages on their way into the turn that runs.
+    /// Steering messages that the running turn has not taken in yet.
     steering: Vec<SteeringMessage>,
     /// Commands that the agent may not have yet, oldest first.
     outgoing: Vec<CommandFrame>,
-    /// The start of the agent that was welcomed last; none from when it is taken away until the next is welcomed.
+    /// Boot id of the agent that was welcomed last. `None` from its stop to the next hello.
     boot: Option<String>,
-    /// It was said that the sandbox is on its way, and not yet that it is ready.
+    /// Set from an event about the sandbox's start until the event that the sandbox is ready.
     #[serde(default)]
     #[serde(rename = "rising")]
     sandbox_starting: bool,
-    /// Why it was paused, where nobody asked for that.
+    /// Reason of a pause that no person requested.
     #[serde(default)]
     #[serde(rename = "rests")]
     idle_reason: Option<String>,
-    /// It could not be thawed once already since it was paused.
+    /// Set if an unpause has failed since the last pause.
     #[serde(default)]
     #[serde(rename = "thaw_failed")]
     unpause_failed: bool,
-    /// Counts turns, acts, items and commands, so that each name is used once.
+    /// Counter of turns, user actions, items and commands. Makes each name unique.
     #[serde(rename = "named")]
     name_counter: u64,
-    /// What clients called their wishes, and what these led to.
+    /// Idempotency keys of client requests, with the first event of each, oldest first.
     #[serde(rename = "remembered")]
     dedup_cache: VecDeque<(String, Option<Seq>)>,
-    /// Which wishes these were, of the newest of them: what an older version remembers has no digest.
+    /// Digests of the newest requests in `dedup_cache`. Older versions stored keys without digests.
     #[serde(default)]
     digests: VecDeque<u32>,
 }
 
-/// Whether there is a sandbox to work in.
+/// State of the sandbox that a session should have.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 enum SandboxState {
-    /// On its way up.
+    /// The sandbox is starting.
     Starting,
     Up,
     Paused,
-    /// Its memory is freed; any message brings it back.
+    /// The memory is freed. Any message starts the sandbox again.
     Stopped {
         reason: Option<String>,
     },
-    /// It died or did not start; any message tries again.
+    /// The sandbox exited or did not start. Any message retries the start.
     Failed {
         reason: String,
     },
@@ -107,13 +111,13 @@ enum SandboxState {
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 struct RunningTurn {
     id: String,
-    /// The observation `chat` that began it.
+    /// Number of the `chat` observation that began the turn.
     chat: Seq,
 }
 
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 struct UserAction {
-    /// Also the item of its events.
+    /// Also the item of the action's events.
     id: String,
     action: Action,
     cause: Seq,
@@ -122,40 +126,40 @@ struct UserAction {
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 struct QueuedMessage {
     item: QueueItem,
-    /// The event in which a person said it.
+    /// Number of the event in which the person sent the message.
     cause: Seq,
-    /// It was to steer a turn that did not hear it.
+    /// Set if the message should have steered a turn that did not take it in.
     #[serde(default, skip_serializing_if = "std::ops::Not::not")]
     missed: bool,
-    /// It stopped what ran, and goes before all that waited then.
+    /// Set if the message interrupted what ran. Precedes all messages that were queued then.
     #[serde(default, skip_serializing_if = "std::ops::Not::not")]
     interrupts: bool,
 }
 
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 struct SteeringMessage {
-    /// The command that carries it.
+    /// Id of the command that carries the message.
     command: String,
     message: QueuedMessage,
 }
 
-/// Asked to stop, and not yet stopped.
+/// Interrupt that has been requested and has not finished.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 struct PendingInterrupt {
     #[serde(rename = "rung")]
     step: EscalationStep,
-    /// On the clock of [`Moment::now_ms`].
+    /// Time of the request, on the clock of [`DecisionContext::now_ms`].
     since_ms: i64,
     cause: Seq,
-    /// What was stopped so far, in words.
+    /// Descriptions of what was stopped so far.
     what: Vec<String>,
     partial: bool,
 }
 
-/// Everything that can befall a session.
+/// Input of the rules: every event that can affect a session.
 #[derive(Debug, Clone, PartialEq)]
 pub enum SessionInput {
-    // What people ask for.
+    // Requests of people.
     Start {
         task: String,
     },
@@ -164,7 +168,7 @@ pub enum SessionInput {
         mode: MessageMode,
         attachments: Vec<String>,
     },
-    /// `run`, `read`, `write` or `browse` by the user.
+    /// User action: `run`, `read`, `write` or `browse`.
     UserAction(Action),
     Interrupt,
     Pause,
@@ -175,7 +179,7 @@ pub enum SessionInput {
     End,
     Confirm {
         request: String,
-        decision: Verdict,
+        decision: ApprovalDecision,
         reason: Option<String>,
     },
     EditQueue {
@@ -185,19 +189,19 @@ pub enum SessionInput {
     },
     SetModel {
         settings: AgentSettings,
-        /// No matter of the rules: it changes with the model, or neither does.
+        /// New title. The rules ignore the title, which changes together with the model.
         title: Option<String>,
     },
-    // What the sweeper asks for.
+    // Requests of the sweeper.
     PauseIdle {
         reason: String,
     },
-    /// It has been paused for long, and nothing was under way.
+    /// Stop after a long pause without work.
     StopIdle {
         reason: Option<String>,
     },
-    // What the world does.
-    /// The session has just been made.
+    // Reports of agent, sandbox and timer.
+    /// First input of a new session.
     SessionCreated,
     SandboxPhaseChanged {
         phase: SandboxPhase,
@@ -224,7 +228,7 @@ pub enum SessionInput {
     SteerMissed {
         command: String,
     },
-    /// The agent asks a person.
+    /// Approval request of the agent.
     ApprovalRequested {
         request: String,
     },
@@ -241,7 +245,7 @@ pub enum SessionInput {
 }
 
 impl Default for SessionState {
-    /// A session that has just been made: its sandbox is on its way.
+    /// Returns the state of a new session: its sandbox is starting.
     fn default() -> SessionState {
         SessionState {
             sandbox_state: SandboxState::Starting,
@@ -266,7 +270,7 @@ impl Default for SessionState {
 }
 
 impl SessionState {
-    /// The state, as clients see it.
+    /// Returns the state as clients see it.
     pub fn visible_state(&self) -> AgentState {
         match &self.sandbox_state {
             SandboxState::Starting => AgentState::Starting,
@@ -281,7 +285,7 @@ impl SessionState {
         }
     }
 
-    /// Why it is in that state, where that needs saying.
+    /// Returns the reason for the state, if the state needs one.
     pub fn reason(&self) -> Option<String> {
         match &self.sandbox_state {
             SandboxState::Stopped { reason } => reason.clone(),
@@ -291,22 +295,24 @@ impl SessionState {
         }
     }
 
-    /// Whether its sandbox should be there.
+    /// Returns true if the session should have a sandbox.
     pub fn needs_sandbox(&self) -> bool {
         matches!(self.sandbox_state, SandboxState::Starting | SandboxState::Up | SandboxState::Paused)
     }
 
-    /// Whether its sandbox stands frozen.
+    /// Returns true if the sandbox should be paused.
     pub fn is_paused(&self) -> bool {
         self.sandbox_state == SandboxState::Paused
     }
 
-    /// Whether anything was ever asked of the agent.
+    /// Returns true if the session has ever received a task, a message or a user action.
     pub fn has_received_input(&self) -> bool {
         self.name_counter > 0
     }
 
-    /// Up to where the journal is history for an agent that knows nothing: not the prompt that it is still to be given.
+    /// Returns the last event of the history for an agent without memory.
+    ///
+    /// The history ends before the current turn if the agent may not have that turn's prompt yet.
     pub fn history_to(&self, tail: Seq) -> Seq {
         let pending = |command: &CommandFrame| matches!(&command.command, AgentCommand::Prompt { .. });
         match &self.turn {
@@ -315,18 +321,19 @@ impl SessionState {
         }
     }
 
-    /// Whether this start of the agent knows what the journal holds.
+    /// Returns true if this start of the agent has been welcomed, so it has the history.
     pub fn has_welcomed(&self, boot: &str) -> bool {
         self.boot.as_deref() == Some(boot)
     }
 
-    /// As it is kept with the session's record.
+    /// Returns the state as stored in the session record.
     pub fn to_opaque_state(&self) -> OpaqueState {
-        // It is plain data with string keys, so this cannot fail.
-        serde_json::value::to_raw_value(self).expect("the core is JSON").into()
+        // Invariant: plain data with string keys.
+        serde_json::value::to_raw_value(self).expect("session state serializes without errors").into()
     }
 
-    /// Whether there is an agent whose word counts. Of one that is being taken away everything is written down already.
+    /// Returns true if reports of an agent have effects. All results of an agent that is being
+    /// stopped are committed already.
     pub fn has_agent(&self) -> bool {
         self.boot.is_some()
     }
@@ -335,38 +342,42 @@ impl SessionState {
         self.user_action.is_some()
     }
 
-    /// The timer that a session needs which comes back in the middle of an interrupt.
+    /// Returns the escalation timer of a session that restarts in the middle of an interrupt.
     pub fn escalation(&self) -> Option<Escalation> {
         self.interrupting.as_ref().map(|_| Escalation::Arm(CANCEL_GRACE_MS))
     }
 
-    /// Where the turn that runs began, for whoever needs its events again.
+    /// Returns the event that began the running turn.
     pub fn turn_start_seq(&self) -> Option<Seq> {
         self.turn.as_ref().map(|turn| turn.chat)
     }
 
-    /// The items of the user's acts that have no result yet, and the events in which they were asked for. They may have been before
-    /// the turn that runs.
+    /// Returns the items of user actions without a result, with the events that requested them.
+    /// These events may be older than the running turn.
     pub fn user_action_causes(&self) -> impl Iterator<Item = (String, Seq)> {
-        self.user_action.as_deref().into_iter().chain(&self.queued_user_actions).map(|act| (act.id.clone(), act.cause))
+        let actions = self.user_action.as_deref().into_iter().chain(&self.queued_user_actions);
+        actions.map(|action| (action.id.clone(), action.cause))
     }
 
-    /// Decides. On a refusal nothing has changed.
-    pub fn decide(&mut self, input: SessionInput, moment: DecisionContext<'_>) -> Result<Transition, RequestError> {
+    /// Maps an input to a transition and changes the state.
+    ///
+    /// # Errors
+    /// Returns a [`RequestError`] if the input is not allowed now. The state is unchanged.
+    pub fn decide(&mut self, input: SessionInput, context: DecisionContext<'_>) -> Result<Transition, RequestError> {
         let (state, reason) = (self.visible_state(), self.reason());
-        let waiting = self.queue.clone();
-        let mut d = Transition::after(moment.tail);
+        let queued = self.queue.clone();
+        let mut d = Transition::after(context.tail);
         match input {
             SessionInput::Start { task } => self.start(task, &mut d)?,
             SessionInput::Message { content, mode, attachments } => {
-                self.message(content, mode, attachments, moment, &mut d)?
+                self.message(content, mode, attachments, context, &mut d)?
             }
             SessionInput::UserAction(action) => self.queue_user_action(action, &mut d)?,
-            SessionInput::Interrupt => self.interrupt(moment, &mut d)?,
+            SessionInput::Interrupt => self.interrupt(context, &mut d)?,
             SessionInput::Pause => self.pause(&mut d)?,
             SessionInput::Resume => self.resume(&mut d)?,
-            SessionInput::Stop { reason } => self.stop(reason, moment, &mut d)?,
-            SessionInput::End => self.end(moment, &mut d)?,
+            SessionInput::Stop { reason } => self.stop(reason, context, &mut d)?,
+            SessionInput::End => self.end(context, &mut d)?,
             SessionInput::Confirm { request, decision, reason } => self.confirm(request, decision, reason, &mut d)?,
             SessionInput::EditQueue { item, content, remove } => self.edit_queue(&item, content, remove)?,
             SessionInput::SetModel { settings, .. } => self.set_model(settings, &mut d)?,
@@ -374,7 +385,7 @@ impl SessionState {
             SessionInput::StopIdle { .. } if self.has_work() || self.confirm.is_some() => {
                 return Err(RequestError::Busy);
             }
-            SessionInput::StopIdle { reason } => self.stop(reason, moment, &mut d)?,
+            SessionInput::StopIdle { reason } => self.stop(reason, context, &mut d)?,
             SessionInput::SessionCreated => d.push_effect(Effect::StartSandbox),
             SessionInput::SandboxPhaseChanged { phase, detail, isolation } => {
                 self.sandbox_starting = true;
@@ -386,30 +397,33 @@ impl SessionState {
                     Observation { kind: sandbox_phase(phase, isolation), content: detail },
                 );
             }
-            SessionInput::HelloReceived { boot } => self.hello_received(boot, moment, &mut d),
-            SessionInput::CommandAccepted { command } => self.outgoing.retain(|numbered| numbered.id != command),
-            SessionInput::TurnEnded { turn, outcome } => self.turn_ended(&turn, outcome, moment, &mut d),
-            SessionInput::UserActionEnded { user_action: act, outcome } => {
-                self.user_action_ended(&act, outcome, moment, &mut d)
+            SessionInput::HelloReceived { boot } => self.hello_received(boot, context, &mut d),
+            SessionInput::CommandAccepted { command } => {
+                self.outgoing.retain(|command_frame| command_frame.id != command)
+            }
+            SessionInput::TurnEnded { turn, outcome } => self.turn_ended(&turn, outcome, context, &mut d),
+            SessionInput::UserActionEnded { user_action, outcome } => {
+                self.user_action_ended(&user_action, outcome, context, &mut d)
             }
             SessionInput::Steered { command } => self.steered(&command, &mut d),
             SessionInput::SteerMissed { command } => self.requeue_missed(|steering| steering.command == command),
-            // What was under way may be over, and its agent not know it yet: then nobody would ever take the question back.
+            // The agent may not have noticed that its work is over. Then no later input would close
+            // the request.
             SessionInput::ApprovalRequested { request } => self.confirm = self.is_running().then_some(request),
-            SessionInput::EscalationDue => self.escalate(moment, &mut d),
-            SessionInput::SandboxLost(exit) => self.sandbox_lost(exit, moment, &mut d),
-            SessionInput::StartFailed { why, stderr_tail } => self.start_failed(why, stderr_tail, moment, &mut d),
-            SessionInput::EffectFailed { what, why } => self.effect_failed(what, &why, moment, &mut d),
+            SessionInput::EscalationDue => self.escalate(context, &mut d),
+            SessionInput::SandboxLost(exit) => self.sandbox_lost(exit, context, &mut d),
+            SessionInput::StartFailed { why, stderr_tail } => self.start_failed(why, stderr_tail, context, &mut d),
+            SessionInput::EffectFailed { what, why } => self.effect_failed(what, &why, context, &mut d),
         }
         self.start_next(&mut d);
-        if self.queue != waiting {
-            let items = self.queue.iter().map(|waiting| waiting.item.clone()).collect();
+        if self.queue != queued {
+            let items = self.queue.iter().map(|queued| queued.item.clone()).collect();
             d.push_event(EventSource::Server, None, None, observation(ObservationKind::Queue { items }));
         }
-        // Of a turn that ends beside an act of the user's, or as it is paused, the state does not tell, and somebody may wait for
-        // just that.
-        let is_untold = matches!(self.visible_state(), AgentState::Running | AgentState::Paused);
-        let turn_over = d.turn_is_over && self.turn.is_none() && is_untold;
+        // The visible state hides the end of a turn if a user action runs on, or if the sandbox is
+        // paused. Clients may wait for the end of the turn, so an event reports it.
+        let state_hides_turn_end = matches!(self.visible_state(), AgentState::Running | AgentState::Paused);
+        let turn_over = d.turn_is_over && self.turn.is_none() && state_hides_turn_end;
         if turn_over || (self.visible_state(), self.reason()) != (state, reason) {
             let (agent_state, reason) = (self.visible_state(), self.reason());
             let changed = ObservationKind::AgentStateChanged { agent_state, reason, since: String::new(), turn_over };
@@ -418,38 +432,41 @@ impl SessionState {
         Ok(d)
     }
 
-    /// What is next, once a decision is made: the next message begins a turn, the next act of the user begins.
+    /// Starts what is next after a decision: the next message's turn, and the next user action.
     fn start_next(&mut self, d: &mut Transition) {
         if self.sandbox_state != SandboxState::Up || self.interrupting.is_some() {
             return;
         }
         if self.turn.is_none()
             && !self.queue_paused
-            && let Some(waiting) = self.queue.pop_front()
+            && let Some(queued) = self.queue.pop_front()
         {
-            let QueueItem { item, content, attachments } = waiting.item;
+            let QueueItem { item, content, attachments } = queued.item;
             let id = self.next_name("turn");
-            let seen = ObservationKind::Chat { attachments: attachments.clone(), turn: Some(id.clone()) };
-            let chat = Observation { kind: seen, content: content.clone() };
-            let chat = d.push_event(EventSource::User, Some(waiting.cause), Some(item), chat);
+            let kind = ObservationKind::Chat { attachments: attachments.clone(), turn: Some(id.clone()) };
+            let chat = Observation { kind, content: content.clone() };
+            let chat = d.push_event(EventSource::User, Some(queued.cause), Some(item), chat);
             let turn = RunningTurn { id, chat };
             self.deliver(AgentCommand::Prompt { turn: turn.id.clone(), content, attachments }, d);
             self.turn = Some(turn);
         }
         if self.user_action.is_none()
-            && let Some(act) = self.queued_user_actions.pop_front()
+            && let Some(user_action) = self.queued_user_actions.pop_front()
         {
-            self.deliver(AgentCommand::UserAction { user_action: act.id.clone(), action: act.action.clone() }, d);
-            self.user_action = Some(Box::new(act));
+            self.deliver(
+                AgentCommand::UserAction { user_action: user_action.id.clone(), action: user_action.action.clone() },
+                d,
+            );
+            self.user_action = Some(Box::new(user_action));
         }
     }
 
-    /// Whether anything runs in the sandbox.
+    /// Returns true if a turn or a user action runs.
     fn is_running(&self) -> bool {
         self.turn.is_some() || self.user_action.is_some()
     }
 
-    /// Whether anything runs, or will as soon as it can, that an interrupt could stop.
+    /// Returns true if anything runs or is about to run that an interrupt could stop.
     fn has_work(&self) -> bool {
         self.is_running() || !self.queued_user_actions.is_empty()
     }
@@ -459,7 +476,8 @@ impl SessionState {
         format!("{what}-{}", self.name_counter)
     }
 
-    /// Gives the agent a command, and keeps it until the agent has it. Returns its id.
+    /// Delivers a command to the agent, and keeps it until the agent has it. Returns the command's
+    /// id.
     fn deliver(&mut self, command: AgentCommand, d: &mut Transition) -> String {
         let id = self.next_name("command");
         self.deliver_with_id(id.clone(), command, d);
@@ -467,14 +485,14 @@ impl SessionState {
     }
 
     fn deliver_with_id(&mut self, id: String, command: AgentCommand, d: &mut Transition) {
-        let numbered = CommandFrame { id, command };
-        self.outgoing.push(numbered.clone());
-        d.push_effect(Effect::DeliverToAgent(numbered));
+        let command_frame = CommandFrame { id, command };
+        self.outgoing.push(command_frame.clone());
+        d.push_effect(Effect::DeliverToAgent(command_frame));
     }
 }
 
-fn observation(seen: ObservationKind) -> Observation {
-    Observation { kind: seen, content: String::new() }
+fn observation(kind: ObservationKind) -> Observation {
+    Observation { kind, content: String::new() }
 }
 
 fn sandbox_phase(phase: SandboxPhase, isolation: Option<String>) -> ObservationKind {

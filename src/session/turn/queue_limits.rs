@@ -1,22 +1,27 @@
-//! How much may wait in a session: so many messages and acts, and so many bytes of both together.
+//! Limits of what is queued in a session: number of messages and user actions, and bytes of both.
 
 use serde::Serialize;
 
 use super::{RequestError, SessionState};
 
-/// How many messages, and how many acts of the user, may wait. One more is refused.
+/// Queued messages, and queued user actions.
+///
+/// Bound: 100 of each. When full: the request is rejected.
 const MAX_WAITING: usize = 100;
 
-/// How many bytes may wait, as they stand in the journal. All of it is written down with each decision of the session, so it is
-/// a share of what the disk has to take from everybody; and an event shows all messages that wait, which is left out where it
-/// is larger than 2 MiB. A frame of a client, of 1 MiB at most, has room where nothing waits.
+/// Bytes of all queued messages and user actions, as JSON in the journal.
+///
+/// Bound: 1.5 MiB. When full: the request is rejected. Every transition of the session writes all
+/// queued bytes, so the limit protects the disk, which all sessions share. One event lists all
+/// queued messages, and an event above 2 MiB is left out. An empty queue has room for the largest
+/// client frame (1 MiB).
 const MAX_WAITING_BYTES: usize = 1536 * 1024;
 
 impl SessionState {
     pub(super) fn room_for_message(&self, content: &str, attachments: &[String]) -> Result<(), RequestError> {
         if self.queue.len() + self.steering.len() >= MAX_WAITING {
             return Err(RequestError::BadArgs(format!(
-                "{MAX_WAITING} messages are waiting already; let the agent take some"
+                "{MAX_WAITING} messages are already queued; wait until the agent has taken some"
             )));
         }
         self.room_for(journal_bytes(&(content, attachments)))
@@ -24,35 +29,37 @@ impl SessionState {
 
     pub(super) fn room_for_user_action(&self, action: &impl Serialize) -> Result<(), RequestError> {
         if self.queued_user_actions.len() >= MAX_WAITING {
-            return Err(RequestError::BadArgs(format!("{MAX_WAITING} acts are waiting already; let some of them end")));
+            return Err(RequestError::BadArgs(format!(
+                "{MAX_WAITING} user actions are already queued; wait until some have ended"
+            )));
         }
         self.room_for(journal_bytes(action))
     }
 
-    /// Room for `content` in place of what waits already.
+    /// Checks that `content` may replace the queued text `waiting`.
     pub(super) fn room_for_change(&self, waiting: &str, content: &str) -> Result<(), RequestError> {
         match journal_bytes(content).saturating_sub(journal_bytes(waiting)) {
             0 => Ok(()),
-            more => self.room_for(more),
+            added => self.room_for(added),
         }
     }
 
-    fn room_for(&self, more: usize) -> Result<(), RequestError> {
-        let bytes = journal_bytes(&(&self.queue, &self.steering, &self.queued_user_actions)) + more;
+    fn room_for(&self, added: usize) -> Result<(), RequestError> {
+        let bytes = journal_bytes(&(&self.queue, &self.steering, &self.queued_user_actions)) + added;
         if bytes <= MAX_WAITING_BYTES {
             return Ok(());
         }
         Err(RequestError::BadArgs(format!(
-            "{} KiB of messages and acts would wait, and at most {} KiB may; let the agent take some, or give it a long text \
-             as a file",
+            "{} KiB of messages and user actions would be queued, at most {} KiB are allowed; wait until the agent has \
+             taken some, or pass a long text as a file",
             bytes.div_ceil(1024),
             MAX_WAITING_BYTES / 1024
         )))
     }
 }
 
-/// How many bytes it has in the journal, where a control character takes six.
-fn journal_bytes(what: &(impl Serialize + ?Sized)) -> usize {
-    // What waits is plain data with string keys, so this cannot fail.
-    serde_json::to_string(what).expect("it is JSON").len()
+/// Returns the length of `value` as JSON in the journal. A control character takes six bytes.
+fn journal_bytes(value: &(impl Serialize + ?Sized)) -> usize {
+    // Invariant: queued data is plain data with string keys.
+    serde_json::to_string(value).expect("queued data serializes without errors").len()
 }

@@ -1,6 +1,7 @@
-//! Why a wish was not carried out.
+//! Reasons for rejected client requests.
 
-/// Why a wish was not carried out. Shown to the person word for word; nothing has changed.
+/// Reason for a rejected client request. The text is shown to the user. Nothing has changed, except
+/// after `Unanswered`.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 pub enum RequestError {
     #[error("the agent is still working; queue the message or interrupt it")]
@@ -11,38 +12,39 @@ pub enum RequestError {
     AlreadyInState(&'static str),
     #[error("the session is {state}, so it cannot {request}; {way_out}")]
     WrongState { state: &'static str, request: &'static str, way_out: &'static str },
-    #[error("the session has ended; it can be read and exported, and a new one can go on from here")]
+    #[error("the session has ended; read or export it, or start a new session")]
     Ended,
-    #[error("no message `{0}` is waiting")]
+    #[error("no message `{0}` is queued")]
     NotQueued(String),
     #[error("no request `{0}` is open; it may have been answered already")]
     NoRequest(String),
-    #[error("`{0}` stands for another wish already; send this one under an id, or with a key, of its own")]
+    #[error("`{0}` already names another request; send this request with a new id or key")]
     IdReused(String),
     #[error("{0}")]
     BadArgs(String),
     #[error("no session `{0}`")]
     NoSession(String),
-    /// Nobody goes on with the session, as nobody here knows what it remembers. To ask again does not help.
+    /// The session state cannot be read by this version, or the import is incomplete. A retry fails
+    /// again.
     #[error("{0}")]
     Unreadable(String),
-    #[error("the session's budget of {0} USD is spent; a new session can go on with another one")]
+    #[error("the session's budget of {0} USD is spent; continue in a new session with a new budget")]
     BudgetSpent(String),
-    /// The journal did not take it.
+    /// The journal rejected the append.
     #[error("{0}; what was acknowledged before is safe")]
     Journal(String),
-    #[error("{0} sandboxes wait for their start already; try again in a moment (`sandbox.max_waiting`)")]
+    #[error("{0} sandboxes already wait to start; try again in a moment (limit: `sandbox.max_waiting`)")]
     Overloaded(usize),
-    /// It was not done.
+    /// The request had no effect. A retry may succeed.
     #[error("{0}")]
     Unavailable(String),
-    /// The session fell before it could answer. It may be done or not.
-    #[error("the session went down before it could answer; once it is back it shows whether this was done")]
+    /// The session stopped before it answered. The request may have taken effect.
+    #[error("the session stopped before it answered; after its restart it shows whether the request took effect")]
     Unanswered,
 }
 
 impl RequestError {
-    /// Stable, for programs: the `code` of the error frame and of REST's errors.
+    /// Returns the stable code for programs: `code` in error frames and in errors of the REST API.
     pub fn code(&self) -> &'static str {
         match self {
             RequestError::Busy => "busy",

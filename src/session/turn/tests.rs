@@ -1,4 +1,4 @@
-//! The rules in full: one line for each, and in its modules what one line does not say.
+//! Rules of a session, one line for each. The submodules hold longer cases.
 
 mod any_input;
 mod concurrent_actions;
@@ -11,7 +11,7 @@ use greenroom_protocol::{DeltaKind, EventBody, link::ProviderApi};
 use super::*;
 use crate::session::{messages::effects::AfterStop, transition::OpenItem};
 
-/// A core and the journal that its decisions would make.
+/// Session state with the journal that its transitions would create.
 struct RulesFixture {
     state: SessionState,
     tail: Seq,
@@ -21,37 +21,37 @@ struct RulesFixture {
 
 impl RulesFixture {
     fn after(given: &[SessionInput]) -> RulesFixture {
-        let mut world = RulesFixture { state: SessionState::default(), tail: 0, now_ms: 0, open: Vec::new() };
+        let mut rules = RulesFixture { state: SessionState::default(), tail: 0, now_ms: 0, open: Vec::new() };
         for input in given {
-            world.feed(input.clone()).unwrap_or_else(|refusal| panic!("{input:?} was refused: {refusal}"));
+            rules.feed(input.clone()).unwrap_or_else(|error| panic!("{input:?} was rejected: {error}"));
         }
-        world
+        rules
     }
 
     fn feed(&mut self, input: SessionInput) -> Result<Transition, RequestError> {
         self.now_ms += 10;
-        let moment = DecisionContext { tail: self.tail, now_ms: self.now_ms, open: &self.open };
-        let turn = |core: &SessionState| core.turn.as_ref().map(|turn| turn.id.clone());
+        let context = DecisionContext { tail: self.tail, now_ms: self.now_ms, open: &self.open };
+        let turn = |state: &SessionState| state.turn.as_ref().map(|turn| turn.id.clone());
         let before = turn(&self.state);
-        let decision = self.state.decide(input, moment)?;
+        let transition = self.state.decide(input, context)?;
         let is_over = before.is_some() && before != turn(&self.state);
-        assert_eq!(decision.turn_is_over, is_over, "{before:?}");
-        self.tail += decision.new_events.len() as Seq;
-        Ok(decision)
+        assert_eq!(transition.turn_is_over, is_over, "{before:?}");
+        self.tail += transition.new_events.len() as Seq;
+        Ok(transition)
     }
 }
 
-/// An event in short: its name, and what of it the rules decide.
+/// Describes an event: its name, and the part that the rules decide.
 fn event_text(body: &EventBody) -> String {
     match body {
-        EventBody::Observation(Observation { kind: seen, content }) => match seen {
+        EventBody::Observation(Observation { kind, content }) => match kind {
             ObservationKind::AgentStateChanged { turn_over: true, .. } => "turn over".to_owned(),
             ObservationKind::AgentStateChanged { agent_state, .. } => format!("is {}", agent_state.name()),
             ObservationKind::Queue { items } => format!("queue {}", items.len()),
             ObservationKind::Chat { .. } => format!("chat {content}"),
             ObservationKind::Message { partial: true } => format!("partial {content}"),
-            ObservationKind::Interrupted { what, escalation_step: rung, partial, .. } => {
-                format!("interrupted {what} by {rung:?}{}", if *partial { " partial" } else { "" })
+            ObservationKind::Interrupted { what, escalation_step: step, partial, .. } => {
+                format!("interrupted {what} by {step:?}{}", if *partial { " partial" } else { "" })
             }
             ObservationKind::Sandbox { phase, .. } => format!("sandbox {phase:?}"),
             ObservationKind::Error { code, .. } => format!("error {code}"),
@@ -61,47 +61,48 @@ fn event_text(body: &EventBody) -> String {
     }
 }
 
-fn effect_text(order: &Effect) -> String {
-    match order {
-        Effect::DeliverToAgent(numbered) => match &numbered.command {
+fn effect_text(effect: &Effect) -> String {
+    match effect {
+        Effect::DeliverToAgent(frame) => match &frame.command {
             AgentCommand::Prompt { turn, content, .. } => format!("prompt {turn} {content}"),
             AgentCommand::Steer { content, .. } => format!("steer {content}"),
-            AgentCommand::UserAction { user_action: act, .. } => format!("act {act}"),
+            AgentCommand::UserAction { user_action, .. } => format!("user action {user_action}"),
             AgentCommand::Cancel {} => "cancel".to_owned(),
             AgentCommand::KillProcesses {} => "kill processes".to_owned(),
             AgentCommand::Settings(_) => "settings".to_owned(),
             AgentCommand::Answer { request, .. } => format!("answer {request}"),
         },
-        Effect::AgentConnected(_) => "anew".to_owned(),
-        Effect::StartSandbox => "raise".to_owned(),
-        Effect::AbortModelStreams => "cut".to_owned(),
-        Effect::PauseSandbox => "freeze".to_owned(),
-        Effect::UnpauseSandbox => "thaw".to_owned(),
+        Effect::AgentConnected(_) => "agent connected".to_owned(),
+        Effect::StartSandbox => "start".to_owned(),
+        Effect::AbortModelStreams => "abort streams".to_owned(),
+        Effect::PauseSandbox => "pause".to_owned(),
+        Effect::UnpauseSandbox => "unpause".to_owned(),
         Effect::StopSandbox(AfterStop::Restart) => "restart".to_owned(),
         Effect::StopSandbox(AfterStop::KeepFiles) => "stop".to_owned(),
         Effect::StopSandbox(AfterStop::Remove) => "remove".to_owned(),
     }
 }
 
-fn check(given: &[SessionInput], input: SessionInput, state: AgentState, events: &[&str], orders: &[&str]) {
-    let mut world = RulesFixture::after(given);
-    let decision = world.feed(input.clone()).unwrap_or_else(|refusal| panic!("{input:?} was refused: {refusal}"));
-    let got: Vec<String> = decision.new_events.iter().map(|draft| event_text(&draft.body)).collect();
-    assert_eq!(got, events, "what {input:?} writes down");
-    let ordered = decision.effects.iter().filter(|order| !matches!(order, Effect::AgentConnected(_))).map(effect_text);
-    assert_eq!(ordered.collect::<Vec<_>>(), orders, "what {input:?} orders");
-    assert_eq!(world.state.visible_state(), state, "after {input:?}");
+fn check(given: &[SessionInput], input: SessionInput, state: AgentState, events: &[&str], effects: &[&str]) {
+    let mut rules = RulesFixture::after(given);
+    let transition = rules.feed(input.clone()).unwrap_or_else(|error| panic!("{input:?} was rejected: {error}"));
+    let got: Vec<String> = transition.new_events.iter().map(|new_event| event_text(&new_event.body)).collect();
+    assert_eq!(got, events, "events of {input:?}");
+    let ordered =
+        transition.effects.iter().filter(|effect| !matches!(effect, Effect::AgentConnected(_))).map(effect_text);
+    assert_eq!(ordered.collect::<Vec<_>>(), effects, "effects of {input:?}");
+    assert_eq!(rules.state.visible_state(), state, "after {input:?}");
 }
 
 fn check_rejected(given: &[SessionInput], input: SessionInput, code: &str) {
-    let mut world = RulesFixture::after(given);
-    let before = world.state.clone();
-    let refusal = world.feed(input.clone()).expect_err("it is refused");
-    assert_eq!(refusal.code(), code, "{input:?}: {refusal}");
-    assert_eq!(world.state, before, "a refusal changes nothing");
+    let mut rules = RulesFixture::after(given);
+    let before = rules.state.clone();
+    let error = rules.feed(input.clone()).expect_err("the input is rejected");
+    assert_eq!(error.code(), code, "{input:?}: {error}");
+    assert_eq!(rules.state, before, "a rejected input changes nothing");
 }
 
-// Inputs, in short.
+// Abbreviations of inputs.
 
 fn start(task: &str) -> SessionInput {
     SessionInput::Start { task: task.into() }
@@ -149,7 +150,8 @@ fn settings() -> AgentSettings {
     }
 }
 
-/// Names are counted through, so the first message is 1, its turn 2 and the command that carries it 3.
+/// Inputs of a session with a running turn. Names are numbered in one sequence: `message-1`,
+/// `turn-2`, `command-3`.
 fn working() -> Vec<SessionInput> {
     vec![SessionInput::SessionCreated, up(), start("t")]
 }
@@ -159,8 +161,8 @@ fn with(given: Vec<SessionInput>, more: &[SessionInput]) -> Vec<SessionInput> {
 }
 
 #[test]
-fn a_session_comes_up_and_works() {
-    check(&[], SessionInput::SessionCreated, AgentState::Starting, &[], &["raise"]);
+fn session_starts_and_works() {
+    check(&[], SessionInput::SessionCreated, AgentState::Starting, &[], &["start"]);
     check(&[SessionInput::SessionCreated], up(), AgentState::Idle, &["sandbox Ready", "is idle"], &[]);
     check(&[SessionInput::SessionCreated, starting()], up(), AgentState::Idle, &["sandbox Ready", "is idle"], &[]);
     check(&[SessionInput::SessionCreated, up()], up(), AgentState::Idle, &[], &[]);
@@ -176,16 +178,16 @@ fn a_session_comes_up_and_works() {
     check(&working(), turn_ended(9, WorkOutcome::Done), AgentState::Running, &[], &[]);
     let failed = WorkOutcome::Failed { code: "model_error".into(), detail: "why".into() };
     check(&working(), turn_ended(2, failed.clone()), AgentState::Idle, &["error model_error", "is idle"], &[]);
-    let act = with(
+    let user_action = with(
         vec![SessionInput::SessionCreated, up()],
         &[SessionInput::UserAction(Action::Run { command: "ls".into() })],
     );
-    let act_failed = SessionInput::UserActionEnded { user_action: "act-1".into(), outcome: failed };
-    check(&act, act_failed, AgentState::Idle, &["is idle"], &[]);
+    let action_failed = SessionInput::UserActionEnded { user_action: "act-1".into(), outcome: failed };
+    check(&user_action, action_failed, AgentState::Idle, &["is idle"], &[]);
 }
 
 #[test]
-fn a_task_waits_for_the_sandbox() {
+fn task_waits_for_sandbox() {
     check(&[SessionInput::SessionCreated], start("t"), AgentState::Starting, &["start!", "queue 1"], &[]);
     let events = ["sandbox Ready", "chat t", "queue 0", "is running"];
     check(&[SessionInput::SessionCreated, start("t")], up(), AgentState::Running, &events, &["prompt turn-2 t"]);
@@ -194,7 +196,7 @@ fn a_task_waits_for_the_sandbox() {
 }
 
 #[test]
-fn messages_wait_their_turn() {
+fn messages_are_queued_and_editable() {
     check(&working(), say("m"), AgentState::Running, &["message!", "queue 1"], &[]);
     let next = ["chat m", "queue 0"];
     check(
@@ -217,7 +219,7 @@ fn messages_wait_their_turn() {
 }
 
 #[test]
-fn a_steering_message_is_taken_in_or_waits() {
+fn steering_message_is_taken_in_or_queued() {
     let steering = with(working(), &[say_as(MessageMode::Steer, "s")]);
     check(&working(), say_as(MessageMode::Steer, "s"), AgentState::Running, &["message!"], &["steer s"]);
     check(&steering, SessionInput::Steered { command: "command-5".into() }, AgentState::Running, &["chat s"], &[]);
@@ -235,13 +237,13 @@ fn a_steering_message_is_taken_in_or_waits() {
 }
 
 #[test]
-fn what_steered_nothing_waits_in_the_order_in_which_it_was_said() {
+fn missed_steering_messages_keep_their_order() {
     let queue = |given: &[SessionInput]| -> Vec<String> {
-        RulesFixture::after(given).state.queue.into_iter().map(|waiting| waiting.item.content).collect()
+        RulesFixture::after(given).state.queue.into_iter().map(|queued| queued.item.content).collect()
     };
     let missed = |n: u64| SessionInput::SteerMissed { command: format!("command-{n}") };
-    let said = [say("q"), say_as(MessageMode::Steer, "s"), say_as(MessageMode::Steer, "t")];
-    let steering = with(working(), &said);
+    let messages = [say("q"), say_as(MessageMode::Steer, "s"), say_as(MessageMode::Steer, "t")];
+    let steering = with(working(), &messages);
     assert_eq!(queue(&with(steering.clone(), &[missed(6), missed(8)])), ["s", "t", "q"]);
     assert_eq!(queue(&with(steering.clone(), &[missed(6), lost()])), ["s", "t", "q"]);
     assert_eq!(
@@ -252,7 +254,7 @@ fn what_steered_nothing_waits_in_the_order_in_which_it_was_said() {
     assert_eq!(queue(&interrupted), ["i", "s", "t", "q"]);
     let twice = with(interrupted, &[say_as(MessageMode::Interrupt, "rather j"), say("r")]);
     assert_eq!(queue(&twice), ["i", "rather j", "s", "t", "q", "r"]);
-    // Nor does it go before what was said instead of it, where the agent took neither.
+    // A missed message does not precede the message that replaced it, if the agent took neither.
     let instead = [
         say_as(MessageMode::Steer, "s"),
         say_as(MessageMode::Interrupt, "i"),
@@ -263,8 +265,8 @@ fn what_steered_nothing_waits_in_the_order_in_which_it_was_said() {
 }
 
 #[test]
-fn the_user_acts_beside_the_agent_one_at_a_time() {
-    check(&working(), run(), AgentState::Running, &["run!"], &["act act-4"]);
+fn user_actions_run_one_at_a_time_beside_agent() {
+    check(&working(), run(), AgentState::Running, &["run!"], &["user action act-4"]);
     check(&with(working(), &[run()]), run(), AgentState::Running, &["run!"], &[]);
     let two = with(working(), &[run(), run()]);
     check(
@@ -272,15 +274,21 @@ fn the_user_acts_beside_the_agent_one_at_a_time() {
         SessionInput::UserActionEnded { user_action: "act-4".into(), outcome: WorkOutcome::Done },
         AgentState::Running,
         &[],
-        &["act act-6"],
+        &["user action act-6"],
     );
-    check(&[SessionInput::SessionCreated, up()], run(), AgentState::Running, &["run!", "is running"], &["act act-1"]);
+    check(
+        &[SessionInput::SessionCreated, up()],
+        run(),
+        AgentState::Running,
+        &["run!", "is running"],
+        &["user action act-1"],
+    );
 }
 
 #[test]
-fn an_interrupt_ends_what_runs() {
+fn interrupt_ends_running_turn() {
     let asked = ["interrupt!", "is interrupting"];
-    check(&working(), SessionInput::Interrupt, AgentState::Interrupting, &asked, &["cancel", "cut"]);
+    check(&working(), SessionInput::Interrupt, AgentState::Interrupting, &asked, &["cancel", "abort streams"]);
     check_rejected(&[SessionInput::SessionCreated, up()], SessionInput::Interrupt, "nothing_to_interrupt");
     check_rejected(&[SessionInput::SessionCreated, start("t")], SessionInput::Interrupt, "nothing_to_interrupt");
     let interrupting = with(working(), &[SessionInput::Interrupt]);
@@ -291,22 +299,22 @@ fn an_interrupt_ends_what_runs() {
 }
 
 #[test]
-fn an_interrupt_waits_for_turn_and_act_and_drops_the_acts_behind_it() {
+fn interrupt_waits_for_turn_and_action_and_drops_queued_actions() {
     let both = with(working(), &[run(), run()]);
     check(
         &both,
         SessionInput::Interrupt,
         AgentState::Interrupting,
         &["interrupt!", "error not_begun", "is interrupting"],
-        &["cancel", "cut"],
+        &["cancel", "abort streams"],
     );
     let turn_gone = with(both, &[SessionInput::Interrupt, turn_ended(2, cancelled("a"))]);
-    let act_gone = SessionInput::UserActionEnded { user_action: "act-4".into(), outcome: cancelled("b") };
-    check(&turn_gone, act_gone, AgentState::Idle, &["interrupted a and b by Cancel", "is idle"], &[]);
+    let action_ended = SessionInput::UserActionEnded { user_action: "act-4".into(), outcome: cancelled("b") };
+    check(&turn_gone, action_ended, AgentState::Idle, &["interrupted a and b by Cancel", "is idle"], &[]);
 }
 
 #[test]
-fn a_second_interrupt_takes_the_agent_away() {
+fn second_interrupt_restarts_agent() {
     let given = with(working(), &[SessionInput::Interrupt]);
     let events = ["interrupt!", "interrupted the turn by RestartAgent", "is starting"];
     check(&given, SessionInput::Interrupt, AgentState::Starting, &events, &["restart"]);
@@ -321,56 +329,68 @@ fn a_second_interrupt_takes_the_agent_away() {
 }
 
 #[test]
-fn what_waits_is_held_after_an_interrupt_until_a_person_says_more() {
-    let held = with(working(), &[say("m"), SessionInput::Interrupt]);
+fn queue_is_paused_after_interrupt_until_next_input() {
+    let paused = with(working(), &[say("m"), SessionInput::Interrupt]);
     let stopped = ["interrupted x by Cancel", "is idle"];
-    check(&held, turn_ended(2, cancelled("x")), AgentState::Idle, &stopped, &[]);
-    let held = with(held, &[turn_ended(2, cancelled("x"))]);
+    check(&paused, turn_ended(2, cancelled("x")), AgentState::Idle, &stopped, &[]);
+    let paused = with(paused, &[turn_ended(2, cancelled("x"))]);
     check(
-        &held,
+        &paused,
         SessionInput::Resume,
         AgentState::Running,
         &["resume!", "chat m", "queue 0", "is running"],
         &["prompt turn-6 m"],
     );
-    check(&held, say("n"), AgentState::Running, &["message!", "chat m", "queue 1", "is running"], &["prompt turn-7 m"]);
-    check(&held, run(), AgentState::Running, &["run!", "is running"], &["act act-6"]);
+    check(
+        &paused,
+        say("n"),
+        AgentState::Running,
+        &["message!", "chat m", "queue 1", "is running"],
+        &["prompt turn-7 m"],
+    );
+    check(&paused, run(), AgentState::Running, &["run!", "is running"], &["user action act-6"]);
     let steered = with(working(), &[say_as(MessageMode::Steer, "s"), SessionInput::Interrupt]);
     let missed = with(steered, &[SessionInput::SteerMissed { command: "command-5".into() }]);
     check(&missed, turn_ended(2, cancelled("x")), AgentState::Idle, &stopped, &[]);
 }
 
 #[test]
-fn a_message_can_interrupt() {
+fn message_can_interrupt() {
     let events = ["message!", "queue 1", "is interrupting"];
-    check(&working(), say_as(MessageMode::Interrupt, "m"), AgentState::Interrupting, &events, &["cancel", "cut"]);
+    check(
+        &working(),
+        say_as(MessageMode::Interrupt, "m"),
+        AgentState::Interrupting,
+        &events,
+        &["cancel", "abort streams"],
+    );
     let given = with(working(), &[say_as(MessageMode::Interrupt, "m")]);
     let events = ["interrupted x by Cancel", "chat m", "queue 0", "is running"];
     check(&given, turn_ended(2, cancelled("x")), AgentState::Running, &events, &["prompt turn-6 m"]);
-    // Where nothing runs yet there is nothing to break into.
-    let waiting = [SessionInput::SessionCreated, run()];
-    check(&waiting, say_as(MessageMode::Interrupt, "m"), AgentState::Starting, &["message!", "queue 1"], &[]);
+    // Nothing runs yet, so nothing is interrupted.
+    let queued = [SessionInput::SessionCreated, run()];
+    check(&queued, say_as(MessageMode::Interrupt, "m"), AgentState::Starting, &["message!", "queue 1"], &[]);
 }
 
 #[test]
-fn a_stopped_session_comes_back() {
+fn stopped_session_starts_again() {
     let events = ["stop!", "interrupted the turn by Sandbox", "is stopped"];
-    check(&working(), SessionInput::Stop { reason: None }, AgentState::Stopped, &events, &["cut", "stop"]);
+    check(&working(), SessionInput::Stop { reason: None }, AgentState::Stopped, &events, &["abort streams", "stop"]);
     let stopped = [SessionInput::SessionCreated, up(), SessionInput::Stop { reason: None }];
-    check(&stopped, SessionInput::Resume, AgentState::Starting, &["resume!", "is starting"], &["raise"]);
-    check(&stopped, say("m"), AgentState::Starting, &["message!", "queue 1", "is starting"], &["raise"]);
-    check(&stopped, run(), AgentState::Starting, &["run!", "is starting"], &["raise"]);
+    check(&stopped, SessionInput::Resume, AgentState::Starting, &["resume!", "is starting"], &["start"]);
+    check(&stopped, say("m"), AgentState::Starting, &["message!", "queue 1", "is starting"], &["start"]);
+    check(&stopped, run(), AgentState::Starting, &["run!", "is starting"], &["start"]);
     check_rejected(&stopped, SessionInput::Stop { reason: None }, "already");
     check_rejected(&stopped, SessionInput::Interrupt, "nothing_to_interrupt");
     check(&stopped, lost(), AgentState::Stopped, &[], &[]);
 }
 
 #[test]
-fn an_ended_session_is_closed_for_good() {
+fn ended_session_rejects_all_requests() {
     let events = ["end!", "interrupted the turn by Sandbox", "is ended"];
-    check(&working(), SessionInput::End, AgentState::Ended, &events, &["cut", "remove"]);
+    check(&working(), SessionInput::End, AgentState::Ended, &events, &["abort streams", "remove"]);
     let ended = [SessionInput::SessionCreated, up(), SessionInput::End];
-    for wish in [
+    for input in [
         start("t"),
         say("m"),
         run(),
@@ -379,58 +399,58 @@ fn an_ended_session_is_closed_for_good() {
         SessionInput::Resume,
         SessionInput::End,
     ] {
-        check_rejected(&ended, wish, "ended");
+        check_rejected(&ended, input, "ended");
     }
 }
 
 #[test]
-fn a_lost_sandbox_is_told_and_the_next_message_starts_a_fresh_one() {
+fn lost_sandbox_is_reported_and_next_message_starts_a_fresh_one() {
     let events = ["sandbox Lost", "interrupted the turn by Sandbox", "is failed"];
-    check(&working(), lost(), AgentState::Failed, &events, &["cut"]);
+    check(&working(), lost(), AgentState::Failed, &events, &["abort streams"]);
     let failed = with(working(), &[lost()]);
-    check(&failed, say("m"), AgentState::Starting, &["message!", "queue 1", "is starting"], &["raise"]);
+    check(&failed, say("m"), AgentState::Starting, &["message!", "queue 1", "is starting"], &["start"]);
     let never = SessionInput::StartFailed { why: "no image".into(), stderr_tail: None };
     check(
         &[SessionInput::SessionCreated, start("t")],
         never.clone(),
         AgentState::Failed,
         &["sandbox Failed", "is failed"],
-        &["cut"],
+        &["abort streams"],
     );
     let back = [SessionInput::SessionCreated, start("t"), never];
-    check(&back, SessionInput::Resume, AgentState::Starting, &["resume!", "is starting"], &["raise"]);
+    check(&back, SessionInput::Resume, AgentState::Starting, &["resume!", "is starting"], &["start"]);
     let events = ["sandbox Ready", "chat t", "queue 0", "is running"];
     check(&with(back.to_vec(), &[SessionInput::Resume]), up(), AgentState::Running, &events, &["prompt turn-2 t"]);
 }
 
 #[test]
-fn what_a_person_has_read_does_not_go_away() {
-    let mut world = RulesFixture::after(&working());
-    world.open = vec![
+fn partial_text_is_kept_when_sandbox_is_lost() {
+    let mut rules = RulesFixture::after(&working());
+    rules.open = vec![
         OpenItem { item: "i".into(), kind: DeltaKind::Text, start: 0, text: "Once upon".into() },
         OpenItem { item: "j".into(), kind: DeltaKind::ToolInput, start: 0, text: "{".into() },
     ];
-    let decision = world.feed(lost()).expect("it is taken");
-    let got: Vec<String> = decision.new_events.iter().map(|draft| event_text(&draft.body)).collect();
+    let transition = rules.feed(lost()).expect("the input is accepted");
+    let got: Vec<String> = transition.new_events.iter().map(|new_event| event_text(&new_event.body)).collect();
     assert_eq!(got, ["sandbox Lost", "partial Once upon", "interrupted the turn by Sandbox partial", "is failed"]);
 }
 
 #[test]
-fn an_agent_that_started_again_gets_what_it_had_not_taken_and_loses_what_it_had() {
+fn restarted_agent_gets_untaken_commands_and_loses_taken_ones() {
     let fresh = SessionInput::HelloReceived { boot: "b2".into() };
     check(&working(), fresh.clone(), AgentState::Running, &[], &["prompt turn-2 t"]);
     let taken = with(working(), &[SessionInput::CommandAccepted { command: "command-3".into() }]);
     check(&taken, fresh, AgentState::Idle, &["error agent_restarted", "is idle"], &[]);
     check(&taken, up(), AgentState::Running, &[], &[]);
     check(&working(), up(), AgentState::Running, &[], &["prompt turn-2 t"]);
-    let world = RulesFixture::after(&working());
-    assert_eq!(world.state.history_to(99), 3, "a prompt that is still to come is no history");
+    let rules = RulesFixture::after(&working());
+    assert_eq!(rules.state.history_to(99), 3, "an undelivered prompt is no history");
     assert_eq!(RulesFixture::after(&taken).state.history_to(99), 99);
 }
 
-/// Its link was down, or the server died before it was told.
+/// Case: the link was down, or the server was killed before the delivery.
 #[test]
-fn an_interrupt_that_has_not_reached_the_agent_reaches_whoever_comes_next() {
+fn undelivered_interrupt_reaches_next_agent() {
     let fresh = || SessionInput::HelloReceived { boot: "b2".into() };
     let interrupted = with(working(), &[SessionInput::Interrupt]);
     for next in [up(), fresh()] {
@@ -443,23 +463,26 @@ fn an_interrupt_that_has_not_reached_the_agent_reaches_whoever_comes_next() {
 }
 
 #[test]
-fn what_ended_is_not_begun_again_by_an_agent_that_never_said_it_took_it() {
+fn ended_work_is_not_delivered_again() {
     let turn = with(working(), &[turn_ended(2, WorkOutcome::Done)]);
     check(&turn, up(), AgentState::Idle, &[], &[]);
-    let act = [
+    let user_action = [
         SessionInput::SessionCreated,
         up(),
         run(),
         SessionInput::UserActionEnded { user_action: "act-1".into(), outcome: WorkOutcome::Done },
     ];
-    check(&act, up(), AgentState::Idle, &[], &[]);
+    check(&user_action, up(), AgentState::Idle, &[], &[]);
 }
 
 #[test]
-fn a_person_is_asked_once() {
+fn approval_request_is_answered_once() {
     let asked = with(working(), &[SessionInput::ApprovalRequested { request: "r".into() }]);
-    let answer =
-        |request: &str| SessionInput::Confirm { request: request.into(), decision: Verdict::Allow, reason: None };
+    let answer = |request: &str| SessionInput::Confirm {
+        request: request.into(),
+        decision: ApprovalDecision::Allow,
+        reason: None,
+    };
     check(
         &working(),
         SessionInput::ApprovalRequested { request: "r".into() },
@@ -472,9 +495,9 @@ fn a_person_is_asked_once() {
     check_rejected(&with(asked, &[answer("r")]), answer("r"), "no_request");
 }
 
-/// Its agent is about to be taken away, and has not noticed.
+/// Case: the agent is about to be stopped and has not noticed.
 #[test]
-fn what_comes_late_of_a_turn_that_is_over_begins_nothing() {
+fn late_reports_of_ended_turn_have_no_effect() {
     let late = [
         SessionInput::ApprovalRequested { request: "r".into() },
         SessionInput::Steered { command: "command-5".into() },
@@ -504,56 +527,60 @@ fn what_comes_late_of_a_turn_that_is_over_begins_nothing() {
 }
 
 #[test]
-fn a_model_is_changed_in_its_place() {
+fn model_change_is_recorded_and_delivered() {
     let change = || SessionInput::SetModel { settings: settings(), title: None };
     check(&[SessionInput::SessionCreated], change(), AgentState::Starting, &["set_model!"], &[]);
     check(&[SessionInput::SessionCreated, up()], change(), AgentState::Idle, &["set_model!"], &["settings"]);
 }
 
 #[test]
-fn a_death_is_told_with_its_code_its_cause_and_the_last_words() {
-    for (code, out_of_memory, why) in [
+fn sandbox_exit_is_reported_with_code_cause_and_stderr() {
+    for (code, out_of_memory, reason) in [
         (Some(137), true, "the sandbox ran out of memory"),
         (Some(3), false, "the sandbox died with exit code 3"),
         (None, false, "the sandbox is gone"),
     ] {
-        let mut world = RulesFixture::after(&working());
+        let mut rules = RulesFixture::after(&working());
         let exit = SandboxExit { code, out_of_memory, stderr_tail: "last words".into() };
-        let decision = world.feed(SessionInput::SandboxLost(exit)).expect("nobody can refuse that");
-        let told = ObservationKind::Sandbox {
+        let transition = rules.feed(SessionInput::SandboxLost(exit)).expect("the input is always accepted");
+        let expected = ObservationKind::Sandbox {
             phase: SandboxPhase::Lost,
             exit_code: code,
             out_of_memory,
             stderr_tail: Some("last words".into()),
             isolation: None,
         };
-        assert_eq!(decision.new_events[0].body, Observation { kind: told, content: why.to_owned() }.into());
-        assert_eq!((world.state.visible_state(), world.state.reason().as_deref()), (AgentState::Failed, Some(why)));
+        assert_eq!(transition.new_events[0].body, Observation { kind: expected, content: reason.to_owned() }.into());
+        assert_eq!((rules.state.visible_state(), rules.state.reason().as_deref()), (AgentState::Failed, Some(reason)));
     }
 }
 
 #[test]
-fn what_was_asked_under_an_id_is_remembered_for_a_while() {
-    let named = |key: &str, digest| IdempotencyKey { key: key.into(), digest };
-    let mut core = SessionState::default();
-    core.add_to_dedup_cache(named("a", 1), Some(7));
-    core.add_to_dedup_cache(named("b", 2), None);
-    assert_eq!(core.find_in_dedup_cache(&named("a", 1)), Ok(Some(Some(7))));
-    assert_eq!(core.find_in_dedup_cache(&named("b", 2)), Ok(Some(None)));
-    assert_eq!(core.find_in_dedup_cache(&named("c", 2)), Ok(None));
-    assert_eq!(core.find_in_dedup_cache(&named("b", 1)), Err(RequestError::IdReused("b".into())));
-    // An older version kept no digests.
-    let mut kept = serde_json::to_value(&core).expect("it is stored");
-    kept.as_object_mut().expect("an object").remove("digests");
-    let mut core: SessionState = serde_json::from_value(kept).expect("it comes back");
-    core.add_to_dedup_cache(named("c", 3), Some(9));
-    assert_eq!(core.find_in_dedup_cache(&named("a", 5)), Ok(Some(Some(7))), "whatever it was");
-    assert_eq!(core.find_in_dedup_cache(&named("c", 5)), Err(RequestError::IdReused("c".into())));
+fn idempotency_keys_are_kept_for_the_newest_requests() {
+    let key_of = |key: &str, digest| IdempotencyKey { key: key.into(), digest };
+    let mut state = SessionState::default();
+    state.add_to_dedup_cache(key_of("a", 1), Some(7));
+    state.add_to_dedup_cache(key_of("b", 2), None);
+    assert_eq!(state.find_in_dedup_cache(&key_of("a", 1)), Ok(Some(Some(7))));
+    assert_eq!(state.find_in_dedup_cache(&key_of("b", 2)), Ok(Some(None)));
+    assert_eq!(state.find_in_dedup_cache(&key_of("c", 2)), Ok(None));
+    assert_eq!(state.find_in_dedup_cache(&key_of("b", 1)), Err(RequestError::IdReused("b".into())));
+    // An older version stored no digests.
+    let mut stored = serde_json::to_value(&state).expect("session state serializes");
+    stored.as_object_mut().expect("session state is an object").remove("digests");
+    let mut state: SessionState = serde_json::from_value(stored).expect("session state deserializes");
+    state.add_to_dedup_cache(key_of("c", 3), Some(9));
+    assert_eq!(
+        state.find_in_dedup_cache(&key_of("a", 5)),
+        Ok(Some(Some(7))),
+        "a key without a digest matches any request"
+    );
+    assert_eq!(state.find_in_dedup_cache(&key_of("c", 5)), Err(RequestError::IdReused("c".into())));
     for n in 0..63 {
-        core.add_to_dedup_cache(named(&format!("later {n}"), n), None);
+        state.add_to_dedup_cache(key_of(&format!("later {n}"), n), None);
     }
-    assert_eq!(core.find_in_dedup_cache(&named("b", 2)), Ok(None));
-    assert_eq!(core.find_in_dedup_cache(&named("c", 3)), Ok(Some(Some(9))));
-    core.add_to_dedup_cache(named("d", 4), None);
-    assert_eq!(core.find_in_dedup_cache(&named("c", 3)), Ok(None));
+    assert_eq!(state.find_in_dedup_cache(&key_of("b", 2)), Ok(None));
+    assert_eq!(state.find_in_dedup_cache(&key_of("c", 3)), Ok(Some(Some(9))));
+    state.add_to_dedup_cache(key_of("d", 4), None);
+    assert_eq!(state.find_in_dedup_cache(&key_of("c", 3)), Ok(None));
 }

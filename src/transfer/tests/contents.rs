@@ -1,4 +1,4 @@
-//! Which contents an export takes along, whatever the events say that name them.
+//! Tests of which contents an export includes, in whatever way events name them.
 
 use super::*;
 
@@ -9,12 +9,12 @@ fn contents(text: &str) -> Vec<&str> {
 }
 
 #[tokio::test]
-async fn a_content_goes_out_once_however_often_and_in_whatever_shape_events_name_it() {
+async fn content_is_exported_once() {
     let (_dir, store) = local();
     let id = SessionId::generate();
     fill(store.as_ref(), id, 3).await;
     let before = text(store.as_ref(), None).await;
-    assert!(contents(&before).len() > 1, "it has several pieces");
+    assert!(contents(&before).len() > 1, "the content has several chunks");
 
     let lower = NAME.to_lowercase();
     let shapes = [
@@ -28,30 +28,31 @@ async fn a_content_goes_out_once_however_often_and_in_whatever_shape_events_name
         .zip(shapes.iter().cycle().take(50))
         .map(|(seq, extras)| format!(r#"{{"seq":{seq},"observation":"smell","extras":{extras},"content":""}}"#));
     let events = json.map(|json| JournalEvent { kind: "smell".into(), json: json.into() }).collect();
-    let (epoch, snapshot) = store.claim(id).await.expect("it is ours");
+    let (epoch, snapshot) = store.claim(id).await.expect("the session is claimed");
     store
         .append(id, epoch, snapshot.tail, AppendBatch { events, ..AppendBatch::default() })
         .await
-        .expect("they are written");
+        .expect("the write succeeds");
 
     let out = text(store.as_ref(), None).await;
     assert_eq!(contents(&out), contents(&before));
     let (_dir, other) = local();
-    let moved = import_text(&other, &with_head(&out)).await.expect("it is imported");
-    assert_eq!((moved.sessions, moved.events), (1, 53));
+    let counts = import_text(&other, &with_head(&out)).await.expect("the import succeeds");
+    assert_eq!((counts.sessions, counts.events), (1, 53));
     assert_eq!(text(other.as_ref(), None).await, out);
 }
 
 #[tokio::test]
-async fn a_content_that_is_named_first_in_a_list_goes_out_with_the_event_that_means_it() {
+async fn content_follows_the_event_that_refers_to_it() {
     let (_dir, store) = local();
     let id = SessionId::generate();
-    store.create(record(id, false)).await.expect("it is made");
-    let name = store.put_content(id, "whole".into()).await.expect("it is kept");
-    let said = JournalEvent { kind: "smell".into(), json: format!(r#"{{"seq":1,"extras":[["{name}"]]}}"#).into() };
-    let (epoch, _) = store.claim(id).await.expect("it is ours");
-    let batch = AppendBatch { events: vec![said, event(2, Some(&name))], ..AppendBatch::default() };
-    store.append(id, epoch, 0, batch).await.expect("they are written");
+    store.create(record(id, false)).await.expect("the session is created");
+    let name = store.put_content(id, "whole".into()).await.expect("the content is stored");
+    let list_event =
+        JournalEvent { kind: "smell".into(), json: format!(r#"{{"seq":1,"extras":[["{name}"]]}}"#).into() };
+    let (epoch, _) = store.claim(id).await.expect("the session is claimed");
+    let batch = AppendBatch { events: vec![list_event, event(2, Some(&name))], ..AppendBatch::default() };
+    store.append(id, epoch, 0, batch).await.expect("the write succeeds");
     let out = text(store.as_ref(), None).await;
     let kinds: Vec<_> = out.lines().map(|line| &line[..8]).collect();
     assert_eq!(kinds, [r#"{"sessio"#, r#"{"kind":"#, r#"{"kind":"#, r#"{"conten"#, r#"{"end":""#, r#"{"total""#]);

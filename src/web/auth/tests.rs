@@ -13,10 +13,10 @@ fn auth(bound: &str) -> Auth {
     }
 }
 
-fn facts(door: RouteClass, act: RequestAccess) -> RequestFacts<'static> {
+fn facts(route: RouteClass, access: RequestAccess) -> RequestFacts<'static> {
     RequestFacts {
-        route: door,
-        access: act,
+        route,
+        access,
         host: Some("localhost:3000"),
         origin: None,
         fetch_site: None,
@@ -36,10 +36,10 @@ fn foreign(origin: &str) -> AuthDecision {
 }
 
 #[test]
-fn hosts() {
+fn own_hosts_pass_and_others_are_rejected() {
     let check = |bound: &str, host: Option<&str>, expected: bool| {
-        let verdict = auth(bound).authorize(&RequestFacts { host, ..facts(RouteClass::Health, RequestAccess::Read) });
-        assert_eq!(verdict == AuthDecision::Pass, expected, "{host:?} at {bound}");
+        let decision = auth(bound).authorize(&RequestFacts { host, ..facts(RouteClass::Health, RequestAccess::Read) });
+        assert_eq!(decision == AuthDecision::Pass, expected, "{host:?} at {bound}");
     };
     let local = "127.0.0.1:3000";
     check(local, Some("localhost:3000"), true);
@@ -72,7 +72,7 @@ fn hosts() {
 }
 
 #[test]
-fn a_foreign_page_opens_no_socket_whatever_it_shows() {
+fn foreign_origin_is_rejected_with_any_credentials() {
     for origin in [
         "http://evil.test",
         "null",
@@ -87,21 +87,23 @@ fn a_foreign_page_opens_no_socket_whatever_it_shows() {
         "http://friend.test",
         "",
     ] {
-        for (door, act) in [
+        for (route, access) in [
             (RouteClass::Socket, RequestAccess::Read),
             (RouteClass::Api, RequestAccess::Read),
             (RouteClass::Api, RequestAccess::Write),
         ] {
-            let with_cookie =
-                RequestFacts { cookie: Some(BearerToken::new(TOKEN).cookie().to_owned().leak()), ..facts(door, act) };
+            let with_cookie = RequestFacts {
+                cookie: Some(BearerToken::new(TOKEN).cookie().to_owned().leak()),
+                ..facts(route, access)
+            };
             check(RequestFacts { origin: Some(origin), ..with_cookie }, foreign(origin));
-            check(RequestFacts { origin: Some(origin), bearer: Some(TOKEN), ..facts(door, act) }, foreign(origin));
+            check(RequestFacts { origin: Some(origin), bearer: Some(TOKEN), ..facts(route, access) }, foreign(origin));
         }
     }
 }
 
 #[test]
-fn credentials() {
+fn credentials_are_checked_per_route_and_access() {
     let token = BearerToken::new(TOKEN);
     let cookie = Some(token.cookie());
     let (socket, read, write) = (
@@ -109,27 +111,27 @@ fn credentials() {
         facts(RouteClass::Api, RequestAccess::Read),
         facts(RouteClass::Api, RequestAccess::Write),
     );
-    let refuse = AuthDecision::Reject;
+    let reject = AuthDecision::Reject;
     for any in [socket, read, write] {
-        check(any, refuse(AuthError::NoToken));
+        check(any, reject(AuthError::NoToken));
         check(RequestFacts { bearer: Some(TOKEN), ..any }, AuthDecision::Pass);
-        check(RequestFacts { bearer: Some("wrong"), ..any }, refuse(AuthError::WrongToken));
-        check(RequestFacts { bearer: Some("wrong"), cookie, origin: Some(HERE), ..any }, refuse(AuthError::WrongToken));
+        check(RequestFacts { bearer: Some("wrong"), ..any }, reject(AuthError::WrongToken));
+        check(RequestFacts { bearer: Some("wrong"), cookie, origin: Some(HERE), ..any }, reject(AuthError::WrongToken));
         check(RequestFacts { cookie, origin: Some(HERE), ..any }, AuthDecision::Pass);
-        check(RequestFacts { cookie: Some("wrong"), origin: Some(HERE), ..any }, refuse(AuthError::WrongToken));
-        check(RequestFacts { cookie: Some(TOKEN), origin: Some(HERE), ..any }, refuse(AuthError::WrongToken));
-        check(RequestFacts { origin: Some(HERE), ..any }, refuse(AuthError::NoToken));
+        check(RequestFacts { cookie: Some("wrong"), origin: Some(HERE), ..any }, reject(AuthError::WrongToken));
+        check(RequestFacts { cookie: Some(TOKEN), origin: Some(HERE), ..any }, reject(AuthError::WrongToken));
+        check(RequestFacts { origin: Some(HERE), ..any }, reject(AuthError::NoToken));
     }
     check(RequestFacts { query: Some(TOKEN), ..socket }, AuthDecision::Pass);
-    check(RequestFacts { query: Some("wrong"), ..socket }, refuse(AuthError::WrongToken));
-    check(RequestFacts { query: Some(TOKEN), ..read }, refuse(AuthError::NoToken));
-    check(RequestFacts { cookie, ..socket }, refuse(AuthError::CookieAlone));
-    check(RequestFacts { cookie, ..write }, refuse(AuthError::CookieAlone));
+    check(RequestFacts { query: Some("wrong"), ..socket }, reject(AuthError::WrongToken));
+    check(RequestFacts { query: Some(TOKEN), ..read }, reject(AuthError::NoToken));
+    check(RequestFacts { cookie, ..socket }, reject(AuthError::CookieAlone));
+    check(RequestFacts { cookie, ..write }, reject(AuthError::CookieAlone));
     check(RequestFacts { cookie, ..read }, AuthDecision::Pass);
 }
 
 #[test]
-fn a_page_of_another_port_cannot_ride_on_the_cookie() {
+fn page_of_another_port_cannot_use_the_cookie() {
     let token = BearerToken::new(TOKEN);
     let read = RequestFacts { cookie: Some(token.cookie()), ..facts(RouteClass::Api, RequestAccess::Read) };
     check(RequestFacts { fetch_site: Some("same-origin"), ..read }, AuthDecision::Pass);
@@ -139,7 +141,7 @@ fn a_page_of_another_port_cannot_ride_on_the_cookie() {
 }
 
 #[test]
-fn a_body_that_a_form_could_send_changes_nothing() {
+fn body_that_a_form_can_send_is_rejected() {
     let write = RequestFacts { bearer: Some(TOKEN), ..facts(RouteClass::Api, RequestAccess::Write) };
     check(RequestFacts { body: RequestBodyKind::Other, ..write }, AuthDecision::Reject(AuthError::NotJson));
     check(RequestFacts { body: RequestBodyKind::None, ..write }, AuthDecision::Pass);
@@ -149,7 +151,7 @@ fn a_body_that_a_form_could_send_changes_nothing() {
 }
 
 #[test]
-fn pages() {
+fn pages_pass_and_credentials_add_data() {
     let page = facts(RouteClass::Page, RequestAccess::Read);
     check(page, AuthDecision::Pass);
     let token = BearerToken::new(TOKEN);
@@ -172,27 +174,27 @@ fn pages() {
 }
 
 #[test]
-fn allowed_origins() {
-    let friend = Some("https://friend.test");
+fn allowed_origin_can_read_answers_and_errors() {
+    let allowed = Some("https://friend.test");
     let api = facts(RouteClass::Api, RequestAccess::Read);
     check(
-        RequestFacts { origin: friend, bearer: Some(TOKEN), ..api },
+        RequestFacts { origin: allowed, bearer: Some(TOKEN), ..api },
         AuthDecision::PassCrossOrigin("https://friend.test".into()),
     );
-    let told = |denial| AuthDecision::RejectCrossOrigin("https://friend.test".into(), denial);
-    check(RequestFacts { origin: friend, ..api }, told(AuthError::NoToken));
-    check(RequestFacts { origin: friend, bearer: Some("wrong"), ..api }, told(AuthError::WrongToken));
+    let rejected = |error| AuthDecision::RejectCrossOrigin("https://friend.test".into(), error);
+    check(RequestFacts { origin: allowed, ..api }, rejected(AuthError::NoToken));
+    check(RequestFacts { origin: allowed, bearer: Some("wrong"), ..api }, rejected(AuthError::WrongToken));
     let form = RequestFacts {
-        origin: friend,
+        origin: allowed,
         bearer: Some(TOKEN),
         body: RequestBodyKind::Other,
         ..facts(RouteClass::Api, RequestAccess::Write)
     };
-    check(form, told(AuthError::NotJson));
-    let elsewhere = RequestFacts { origin: friend, host: Some("evil.test"), ..api };
+    check(form, rejected(AuthError::NotJson));
+    let elsewhere = RequestFacts { origin: allowed, host: Some("evil.test"), ..api };
     check(elsewhere, AuthDecision::Reject(AuthError::Host("evil.test".into())));
     check(
-        RequestFacts { origin: friend, ..facts(RouteClass::Api, RequestAccess::Preflight) },
+        RequestFacts { origin: allowed, ..facts(RouteClass::Api, RequestAccess::Preflight) },
         AuthDecision::AnswerPreflight("https://friend.test".into()),
     );
     check(

@@ -1,27 +1,32 @@
-//! A session as a page to read: what was said and done, without the machinery.
+//! Markdown export of a session: the messages and the agent's work, without technical events.
 
 use serde_json::Value;
 
 use crate::store::SessionRecord;
 
-/// Reads a session's events in their order. A message of the user's stands where the agent was given it, and as: one that
-/// waited may have been changed or taken back meanwhile. What the agent was not given stands at the end.
+/// Converts a session's events in their order.
+///
+/// A user's message appears at the position and in the form in which the agent received it. A
+/// queued message may have been changed or withdrawn before. Messages that the agent never received
+/// follow at the end.
 #[derive(Default)]
 pub(super) struct MarkdownExport {
     undelivered: Vec<UndeliveredMessage>,
 }
 
-/// A message that the agent was not given so far.
+/// Message that the agent has not received so far.
 struct UndeliveredMessage {
     item: String,
     content: String,
-    /// Whether the queue has shown it. It is taken back where a later queue does not.
+    /// True once the queue has contained the message. A later queue without the message withdraws
+    /// it.
     queued: bool,
 }
 
+/// Returns the title and the facts of the session.
 pub(super) fn head(record: &SessionRecord) -> String {
     format!(
-        "# {}\n\nSession `{}`, agent {}, model {}, begun {}.\n",
+        "# {}\n\nSession `{}`, agent {}, model {}, started {}.\n",
         one_line(&record.title),
         record.id,
         one_line(&record.agent),
@@ -31,7 +36,7 @@ pub(super) fn head(record: &SessionRecord) -> String {
 }
 
 impl MarkdownExport {
-    /// One event, or nothing where it says nothing to a reader.
+    /// Converts one event. Returns an empty string if the event has nothing for a reader.
     pub(super) fn event(&mut self, json: &[u8]) -> String {
         let Ok(event) = serde_json::from_slice::<Value>(json) else { return String::new() };
         let text = |path: &str| event.pointer(path).and_then(Value::as_str).unwrap_or_default();
@@ -41,7 +46,7 @@ impl MarkdownExport {
             ("end", _) => self.queue_cleared(),
             (_, "queue") => self.update_queue(event.pointer("/extras/items").and_then(Value::as_array)),
             (_, "chat") => {
-                self.undelivered.retain(|asked| asked.item != text("/item"));
+                self.undelivered.retain(|message| message.item != text("/item"));
                 section("User", text("/content"))
             }
             (_, "message") => section("Agent", text("/content")),
@@ -55,22 +60,23 @@ impl MarkdownExport {
             (_, "write") => format!("\nWrote `{}`.\n", text("/extras/path")),
             (_, "plan") => section("Plan", text("/content")),
             (_, "interrupted") => format!("\n*{}*\n", text("/message")),
-            // A call that its model did not come to make: it was asked for again.
+            // Tool call that the model did not finish. The agent asks the model again.
             (_, "error") if text("/extras/code") == "cut" && event.get("cause").is_none() => String::new(),
             (_, "error") => format!("\n**Error:** {}\n", text("/extras/detail")),
             _ => String::new(),
         }
     }
 
-    /// The queue is emptied, and nobody took back what was in it.
+    /// Keeps queued messages as undelivered. The end of a session empties the queue without
+    /// withdrawing messages.
     fn queue_cleared(&mut self) -> String {
-        self.undelivered.iter_mut().for_each(|asked| asked.queued = false);
+        self.undelivered.iter_mut().for_each(|message| message.queued = false);
         String::new()
     }
 
-    /// What the agent was not given by the end.
+    /// Returns the messages that the agent has not received by the end.
     pub(super) fn end(&self) -> String {
-        self.undelivered.iter().map(|asked| section("User (not given to the agent)", &asked.content)).collect()
+        self.undelivered.iter().map(|message| section("User (not given to the agent)", &message.content)).collect()
     }
 
     fn add_undelivered(&mut self, item: &str, content: &str) -> String {
@@ -83,24 +89,24 @@ impl MarkdownExport {
             let found = items?.iter().find(|queued| queued["item"] == item)?;
             found["content"].as_str().map(str::to_owned)
         };
-        self.undelivered.retain_mut(|asked| match content(&asked.item) {
+        self.undelivered.retain_mut(|message| match content(&message.item) {
             Some(content) => {
-                asked.content = content;
-                asked.queued = true;
+                message.content = content;
+                message.queued = true;
                 true
             }
-            // One that steers a turn is in no queue.
-            None => !asked.queued,
+            // A steering message is in no queue.
+            None => !message.queued,
         });
         String::new()
     }
 }
 
-fn section(who: &str, text: &str) -> String {
-    format!("\n## {who}\n\n{text}\n")
+fn section(heading: &str, text: &str) -> String {
+    format!("\n## {heading}\n\n{text}\n")
 }
 
-/// A block that holds `text` whatever backticks are in it.
+/// Returns a code block around `text`, with a fence longer than any run of backticks in it.
 fn fenced(language: &str, text: &str) -> String {
     let longest = text.split(|c| c != '`').map(str::len).max().unwrap_or(0);
     let fence = "`".repeat(longest.max(2) + 1);
@@ -121,7 +127,7 @@ mod tests {
     }
 
     #[test]
-    fn events() {
+    fn events_become_markdown() {
         check(r#"{"observation":"chat","item":"message-1","content":"go"}"#, "\n## User\n\ngo\n");
         check(r#"{"observation":"message","content":"done"}"#, "\n## Agent\n\ndone\n");
         check(r#"{"observation":"think","content":"a\nb"}"#, "\n> a\n> b\n");
@@ -136,8 +142,8 @@ mod tests {
     }
 
     #[test]
-    fn messages_stand_as_the_agent_was_given_them() {
-        let mut reader = MarkdownExport::default();
+    fn messages_appear_as_the_agent_received_them() {
+        let mut export = MarkdownExport::default();
         let queue = |items: &str| format!(r#"{{"observation":"queue","extras":{{"items":[{items}]}}}}"#);
         let message =
             |n: u8| format!(r#"{{"action":"message","item":"message-{n}","args":{{"content":"typed {n}"}}}}"#);
@@ -156,19 +162,19 @@ mod tests {
             message(5),
             queue(&item(5, "typed 5")),
         ];
-        let page: String = events.iter().map(|event| reader.event(event.as_bytes())).collect();
+        let page: String = events.iter().map(|event| export.event(event.as_bytes())).collect();
         assert_eq!(page, "\n## User\n\ngo\n\n## User\n\nchanged\n");
-        let waiting = "User (not given to the agent)";
-        let expected = format!("\n## {waiting}\n\ntyped 4\n\n## {waiting}\n\ntyped 5\n");
-        assert_eq!(reader.end(), expected);
+        let heading = "User (not given to the agent)";
+        let expected = format!("\n## {heading}\n\ntyped 4\n\n## {heading}\n\ntyped 5\n");
+        assert_eq!(export.end(), expected);
         for last in [r#"{"action":"end"}"#.to_owned(), queue("")] {
-            assert_eq!(reader.event(last.as_bytes()), "");
+            assert_eq!(export.event(last.as_bytes()), "");
         }
-        assert_eq!(reader.end(), expected, "nobody took it back");
+        assert_eq!(export.end(), expected, "the messages were not withdrawn");
     }
 
     #[test]
-    fn output_cannot_break_out_of_its_block() {
+    fn fence_is_longer_than_the_backticks_in_the_text() {
         assert_eq!(fenced("", "```\n# x"), "\n````\n```\n# x\n````\n");
     }
 }

@@ -1,8 +1,8 @@
-//! The real application, with its real Directory and sessions, on a journal in memory and walls that hold nothing.
+//! Fixture for tests of the web layer: the real application, Directory and sessions on an in-memory
+//! journal, without sandboxes.
 
 use std::sync::Arc;
 
-use actix::prelude::*;
 use actix_web::{
     App,
     body::{BoxBody, MessageBody, to_bytes},
@@ -13,7 +13,6 @@ use actix_web::{
     web::Data,
 };
 use async_trait::async_trait;
-use greenroom_protocol::link::{AgentSettings, ProviderApi};
 use serde_json::Value;
 use tokio_util::sync::CancellationToken;
 
@@ -26,13 +25,7 @@ use crate::{
         FoundSandbox, ProgressCallback, SandboxError, SandboxExit, SandboxPresence, SandboxSpec, SandboxStats,
         WorkspaceDirs,
     },
-    session::{
-        self,
-        messages::{
-            LinkPort,
-            effects::{AbortModelStreams, DeliverToAgent, PauseSandbox, StartSandbox, StopSandbox, UnpauseSandbox},
-        },
-    },
+    session::{SessionDeps, testkit},
     store::{SessionId, in_memory::MemoryStore},
     sweeper,
 };
@@ -40,7 +33,7 @@ use crate::{
 pub(super) const TOKEN: &str = "0123456789abcdef";
 pub(super) const HOST: &str = "127.0.0.1:3000";
 
-/// A driver that starts nothing.
+/// Sandbox driver that starts nothing.
 struct StubSandbox;
 
 #[async_trait]
@@ -52,7 +45,7 @@ impl SandboxDriver for StubSandbox {
         "nothing".to_owned()
     }
     async fn check(&self) -> Result<(), SandboxError> {
-        Err(SandboxError::Unconfinable { detail: "it is a test".to_owned() })
+        Err(SandboxError::Unconfinable { detail: "tests have no sandboxes".to_owned() })
     }
     async fn start(&self, _: &SandboxSpec, _: ProgressCallback<'_>) -> Result<(), SandboxError> {
         Ok(())
@@ -86,42 +79,7 @@ impl SandboxDriver for StubSandbox {
     }
 }
 
-/// A link whose agent never answers.
-struct WebSilentLink;
-
-impl Actor for WebSilentLink {
-    type Context = Context<WebSilentLink>;
-}
-
-macro_rules! hears {
-    ($($order:ty),*) => {$(
-        impl Handler<$order> for WebSilentLink {
-            type Result = ();
-            fn handle(&mut self, _: $order, _: &mut Context<WebSilentLink>) {}
-        }
-    )*};
-}
-hears!(StartSandbox, DeliverToAgent, AbortModelStreams, PauseSandbox, UnpauseSandbox, StopSandbox);
-
-fn silent_link() -> LinkPort {
-    let link = WebSilentLink.start();
-    LinkPort {
-        cancel_on_drop: CancellationToken::new().drop_guard(),
-        start_sandbox: link.clone().recipient(),
-        deliver_to_agent: link.clone().recipient(),
-        abort_model_streams: link.clone().recipient(),
-        pause_sandbox: link.clone().recipient(),
-        unpause_sandbox: link.clone().recipient(),
-        stop_sandbox: link.recipient(),
-    }
-}
-
-fn settings() -> AgentSettings {
-    let (model, directory) = ("demo".to_owned(), "/workspace".to_owned());
-    AgentSettings { model, api: ProviderApi::Anthropic, directory, run_timeout_s: 60, max_steps: 10 }
-}
-
-/// What a request was answered with.
+/// Answer to a request.
 #[derive(Debug)]
 pub(super) struct ApiReply {
     pub status: StatusCode,
@@ -134,7 +92,7 @@ impl ApiReply {
         serde_json::from_str(&self.text).unwrap_or_else(|e| panic!("no JSON ({e}): {}", self.text))
     }
 
-    /// Status and code, if it is an error in the one form.
+    /// Returns status and code of an error in the common form.
     pub(super) fn error(&self) -> (u16, String) {
         let code = self.json()["error"]["code"].as_str().expect("an error has a code").to_owned();
         (self.status.as_u16(), code)
@@ -145,7 +103,7 @@ impl ApiReply {
     }
 }
 
-/// The application.
+/// Application under test.
 pub(super) struct WebFixture<S> {
     app: S,
     pub store: Arc<dyn Store>,
@@ -162,34 +120,30 @@ pub(super) async fn fixture()
     let config = Arc::new(config);
     let (store, sandbox): (Arc<dyn Store>, Arc<dyn SandboxDriver>) =
         (Arc::new(MemoryStore::new()), Arc::new(StubSandbox));
-    let census = ActorRegistry::default();
-    let gateway = Gateway::new(GatewayOptions::default()).expect("its defaults make sense");
-    let (of_sessions, count) = (store.clone(), census.clone());
-    let starts = Arc::new(StartLimiter::new(8, 8));
+    let actor_registry = ActorRegistry::default();
+    let gateway = Gateway::new(GatewayOptions::default()).expect("the gateway's defaults are valid");
+    let (session_store, session_registry) = (store.clone(), actor_registry.clone());
+    let start_limiter = Arc::new(StartLimiter::new(8, 8));
     let directory = Directory::start(directory::DirectoryParts {
         store: store.clone(),
-        actor_registry: census.clone(),
+        actor_registry: actor_registry.clone(),
         gateway: gateway.clone(),
         sandbox: sandbox.clone(),
-        start_limiter: starts.clone(),
+        start_limiter: start_limiter.clone(),
         runs: dir.path().join("run"),
         workspaces: dir.path().join("workspaces"),
         homes: dir.path().join("homes"),
         threads: SessionThreads::start(),
-        sessions: Box::new(move |fell| session::SessionDeps {
-            store: of_sessions,
-            actor_registry: count,
-            make_link: Box::new(|_, _, _| silent_link()),
-            settings_for: Box::new(|_| settings()),
-            check_model: Box::new(|_| Ok(())),
-            session_stopped: fell,
+        sessions: Box::new(move |session_stopped| {
+            let deps = testkit::session_deps(session_store, session_registry);
+            SessionDeps { session_stopped, ..deps }
         }),
     });
     let sweeper = Sweeper::start(sweeper::SweeperParts {
         directory: directory.clone(),
         store: store.clone(),
         sandbox: sandbox.clone(),
-        actor_registry: census.clone(),
+        actor_registry: actor_registry.clone(),
         runs: dir.path().join("run"),
         interval: config.sweeper.every.0,
         pause_after: config.sweeper.pause_after.0,
@@ -198,18 +152,18 @@ pub(super) async fn fixture()
     let sessions: Arc<dyn frontend::SessionProvider> = Arc::new(directory.clone());
     let closing = CancellationToken::new();
     let token = CurrentToken::fixed(BearerToken::new(TOKEN), &closing);
-    let parts = WebServices {
+    let services = WebServices {
         sockets: Arc::new(frontend::FrontendServices {
             sessions,
             store: store.clone(),
-            actor_registry: census.clone(),
+            actor_registry: actor_registry.clone(),
             closing,
         }),
         directory,
         sweeper,
-        start_limiter: starts,
+        start_limiter,
         store: store.clone(),
-        actor_registry: census.clone(),
+        actor_registry: actor_registry.clone(),
         sandbox,
         workspaces: WorkspaceDirs {
             root: dir.path().join("workspaces"),
@@ -223,27 +177,27 @@ pub(super) async fn fixture()
         node: "node".to_owned(),
     };
     let auth = Auth::new(token, HOST.parse().expect("an address"), &config.server);
-    let (parts, auth) = (Data::new(parts), Data::new(auth));
+    let (services, auth) = (Data::new(services), Data::new(auth));
     let app = App::new().wrap(from_fn(middleware::authorize)).wrap(from_fn(middleware::security_headers));
-    let app = init_service(app.configure(move |app| routes(app, parts, auth))).await;
-    WebFixture { app, store, actor_registry: census, dir }
+    let app = init_service(app.configure(move |app| routes(app, services, auth))).await;
+    WebFixture { app, store, actor_registry, dir }
 }
 
 impl<S: Service<actix_http::Request, Response = ServiceResponse<BoxBody>, Error = actix_web::Error>> WebFixture<S> {
-    /// Where the session works.
+    /// Returns the directory of a session's workspace.
     pub(super) fn workspace(&self, id: &str) -> std::path::PathBuf {
         self.dir.path().join("workspaces").join(id)
     }
 
-    /// Sends a request as it is.
+    /// Sends a request as given.
     pub(super) async fn send(&self, request: TestRequest) -> ApiReply {
-        let response = self.app.call(request.to_request()).await.expect("every request is answered");
+        let response = self.app.call(request.to_request()).await.expect("the application answers every request");
         let (status, headers) = (response.status(), response.headers().clone());
         let body = to_bytes(response.into_body().boxed()).await.expect("the body arrives");
         ApiReply { status, headers, text: String::from_utf8_lossy(&body).into_owned() }
     }
 
-    /// Sends a request of somebody who may.
+    /// Sends a request with the token.
     pub(super) async fn call(&self, method: &str, uri: &str, body: Option<&str>) -> ApiReply {
         self.send(authenticated(method, uri, body)).await
     }

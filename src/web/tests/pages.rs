@@ -1,4 +1,4 @@
-//! What somebody sees who opens an address of this server in a browser.
+//! Pages for a person who opens an address of this server in a browser.
 
 use actix_web::test::TestRequest;
 
@@ -8,11 +8,11 @@ use super::{
 };
 
 #[actix_web::test]
-async fn whoever_opens_an_address_in_a_browser_reads_what_is_wrong() {
-    let stage = fixture().await;
+async fn browser_gets_errors_as_pages() {
+    let fixture = fixture().await;
     let open = async |request: TestRequest| {
         let browser = "text/html,application/xhtml+xml,application/xml;q=0.9,*/*;q=0.8";
-        stage.send(request.insert_header(("accept", browser))).await
+        fixture.send(request.insert_header(("accept", browser))).await
     };
     let check = async |request: TestRequest, status: u16, part: &str| {
         let page = open(request).await;
@@ -32,7 +32,7 @@ async fn whoever_opens_an_address_in_a_browser_reads_what_is_wrong() {
     check(
         anonymous("GET", "/").insert_header(("host", "evil.test<i>")),
         403,
-        "is not called <code>evil.test&lt;i></code>",
+        "<code>evil.test&lt;i></code> is not a name of this server",
     )
     .await;
     check(anonymous("HEAD", "/?token=wrong"), 401, "").await;
@@ -46,7 +46,7 @@ async fn whoever_opens_an_address_in_a_browser_reads_what_is_wrong() {
         open(request).await.error();
     }
     assert_eq!(
-        stage.send(authenticated("GET", "/nowhere", None).insert_header(("accept", "*/*"))).await.error().0,
+        fixture.send(authenticated("GET", "/nowhere", None).insert_header(("accept", "*/*"))).await.error().0,
         404
     );
     assert_eq!(open(anonymous("GET", "/sessions")).await.status, 200);

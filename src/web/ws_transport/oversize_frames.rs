@@ -1,38 +1,39 @@
-//! Frames that are larger than a client's may be, cut into pieces as they come.
+//! Splitting of client frames above the size limit, as they arrive.
 //!
-//! The codec at the actor's end puts a frame together before it judges its size, and one may say that it has 2⁶³ bytes. Cut into
-//! pieces (RFC 6455, section 5.4) it is a message like any other, of which the actor keeps what is allowed and throws away the
-//! rest; so it can be refused in words, and the connection goes on.
+//! The codec at the actor's end collects a whole frame before it checks the size. A header can
+//! announce 2⁶³ bytes. Split into fragments (RFC 6455, section 5.4), such a frame is a message like
+//! any other. The actor keeps what is allowed and drops the rest. So the message is rejected with a
+//! reason, and the connection continues.
 
 use std::io;
 
 use bytes::Bytes;
 use greenroom_protocol::CLIENT_FRAME_LIMIT;
 
-/// The first byte of a frame: the last piece of a message, and what kind of frame it is.
+/// First byte of a frame: bit for the last fragment of a message, bit for control frames.
 const FIN: u8 = 0x80;
 const CONTROL: u8 = 0x08;
-/// The second byte: whether a mask follows the length, and the length, or how many bytes hold it.
+/// Second byte of a frame: bit for a mask after the length, and the length or its encoding.
 const MASKED: u8 = 0x80;
 const LENGTH: u8 = 0x7f;
 const IN_TWO_BYTES: u8 = 126;
 const IN_EIGHT_BYTES: u8 = 127;
-/// The largest header that a frame can have, in bytes, and the largest content of one that is about the connection.
+/// Largest frame header and largest content of a control frame, bytes.
 const LARGEST_HEADER: usize = 14;
 const LARGEST_CONTROL: u64 = 125;
 
-/// Where in its frames a client is.
+/// Position in the client's frames.
 #[derive(Debug)]
 pub(super) enum OversizeSplitter {
-    /// So many bytes of a header have come. They are passed on together.
+    /// Header bytes received so far. A header is passed on as a whole.
     Header([u8; LARGEST_HEADER], usize),
-    /// In a frame that is passed on as it comes; so many bytes of it are missing.
+    /// Inside a frame that is passed on unchanged, with the number of missing bytes.
     PassThrough(u64),
-    /// In one that is cut.
+    /// Inside a frame that is split.
     Splitting(SplitFrame),
 }
 
-/// What is missing of a frame that is cut: a frame itself.
+/// Remainder of a frame that is split: the header of its next fragment.
 #[derive(Debug)]
 pub(super) struct SplitFrame {
     first: u8,
@@ -47,13 +48,13 @@ impl Default for OversizeSplitter {
 }
 
 impl OversizeSplitter {
-    /// What of `read` is passed on, after what was held back before.
+    /// Returns the bytes to pass on: held back header bytes and those of `read`.
     ///
     /// # Errors
-    /// A frame that no client may send, and whose end nobody should wait for.
+    /// No client may send such a frame. The error comes before the frame's content arrives.
     pub(super) fn split(&mut self, read: &[u8]) -> io::Result<Bytes> {
         let held_back = if let OversizeSplitter::Header(_, known) = self { *known } else { 0 };
-        // Exactly as much, but where a frame is cut or begins.
+        // Exact size, except when a frame is split or begins.
         let mut passed = Vec::with_capacity(read.len() + held_back);
         let mut read = read;
         while !read.is_empty() {
@@ -96,7 +97,7 @@ impl OversizeSplitter {
 }
 
 impl SplitFrame {
-    /// Makes a frame of what there is; what follows continues it.
+    /// Writes the available content as a frame. The next fragment continues it.
     fn write_fragment(&mut self, read: &mut &[u8], passed: &mut Vec<u8>) {
         let content = take(read, &mut self.left);
         let is_last = self.left == 0;
@@ -114,29 +115,32 @@ impl SplitFrame {
         }
         passed.extend_from_slice(&self.mask);
         passed.extend_from_slice(content);
-        // The mask goes on over the content where this piece ends.
+        // The mask continues over the content at the end of this fragment.
         self.mask.rotate_left(content.len() % 4);
         self.first &= FIN;
     }
 }
 
-/// As much of a content as is here.
+/// Takes the available part of a frame's content.
 fn take<'a>(read: &mut &'a [u8], left: &mut u64) -> &'a [u8] {
-    let here = usize::try_from(*left).map_or(read.len(), |left| left.min(read.len()));
-    let (content, behind) = read.split_at(here);
-    *read = behind;
-    *left -= here as u64;
+    let available = usize::try_from(*left).map_or(read.len(), |left| left.min(read.len()));
+    let (content, rest) = read.split_at(available);
+    *read = rest;
+    *left -= available as u64;
     content
 }
 
-/// What a header says.
+/// Fields of a frame header.
 struct WsFrameHeader {
     first: u8,
     length: u64,
     mask: Option<[u8; 4]>,
 }
 
-/// Once all of it is there.
+/// Parses a header. Returns `None` if the header is incomplete.
+///
+/// # Errors
+/// The frame is a control frame with more content than RFC 6455, section 5.5, allows.
 fn parse(header: &[u8]) -> io::Result<Option<WsFrameHeader>> {
     let [first, second, rest @ ..] = header else { return Ok(None) };
     let bytes = match second & LENGTH {
@@ -159,7 +163,7 @@ fn parse(header: &[u8]) -> io::Result<Option<WsFrameHeader>> {
 }
 
 #[cfg(test)]
-#[allow(clippy::unwrap_used, reason = "a test fails where it is surprised")]
+#[allow(clippy::unwrap_used, reason = "a test panics on unexpected results")]
 mod tests {
     use actix_codec::{Decoder, Encoder};
     use actix_http::ws::{Codec, Frame, Item, Message, ProtocolError};
@@ -167,8 +171,8 @@ mod tests {
 
     use super::*;
 
-    /// A frame as a client sends it.
-    fn sent(message: Message) -> BytesMut {
+    /// Encodes a frame as a client does.
+    fn encoded(message: Message) -> BytesMut {
         let mut bytes = BytesMut::new();
         Codec::new().client_mode().encode(message, &mut bytes).unwrap();
         bytes
@@ -178,13 +182,14 @@ mod tests {
         (0..len).map(|n| char::from(b'a' + (n % 26) as u8)).collect()
     }
 
-    /// What the actor's end makes of it, where it comes in pieces of `size` bytes: each message whole, and the largest frame.
-    fn heard(bytes: &[u8], size: usize) -> Result<(Vec<String>, usize), ProtocolError> {
-        let (mut cutter, mut codec, mut buffer) =
+    /// Decodes `bytes`, split into reads of `size` bytes, as the actor's end does. Returns the
+    /// messages and the largest frame's size.
+    fn decoded(bytes: &[u8], size: usize) -> Result<(Vec<String>, usize), ProtocolError> {
+        let (mut splitter, mut codec, mut buffer) =
             (OversizeSplitter::default(), Codec::new().max_size(CLIENT_FRAME_LIMIT), BytesMut::new());
-        let (mut messages, mut begun, mut largest) = (Vec::new(), Vec::new(), 0);
+        let (mut messages, mut partial, mut largest) = (Vec::new(), Vec::new(), 0);
         for read in bytes.chunks(size) {
-            buffer.extend_from_slice(&cutter.split(read).unwrap());
+            buffer.extend_from_slice(&splitter.split(read).unwrap());
             while let Some(frame) = codec.decode(&mut buffer)? {
                 let (is_last, content) = match frame {
                     Frame::Text(content) | Frame::Ping(content) | Frame::Continuation(Item::Last(content)) => {
@@ -194,41 +199,41 @@ mod tests {
                     other => panic!("{other:?}"),
                 };
                 largest = largest.max(content.len());
-                begun.extend_from_slice(&content);
+                partial.extend_from_slice(&content);
                 if is_last {
-                    messages.push(String::from_utf8(std::mem::take(&mut begun)).unwrap());
+                    messages.push(String::from_utf8(std::mem::take(&mut partial)).unwrap());
                 }
             }
             assert!(buffer.len() <= CLIENT_FRAME_LIMIT + LARGEST_HEADER);
         }
-        assert!(buffer.is_empty() && begun.is_empty());
+        assert!(buffer.is_empty() && partial.is_empty());
         Ok((messages, largest))
     }
 
     fn check(lengths: &[usize], sizes: &[usize]) {
-        let said: Vec<_> = lengths.iter().map(|length| text(*length)).collect();
+        let texts: Vec<_> = lengths.iter().map(|length| text(*length)).collect();
         let mut bytes = BytesMut::new();
-        for content in &said {
-            bytes.extend_from_slice(&sent(Message::Text(content.clone().into())));
-            bytes.extend_from_slice(&sent(Message::Ping(Bytes::from_static(b"ping"))));
+        for content in &texts {
+            bytes.extend_from_slice(&encoded(Message::Text(content.clone().into())));
+            bytes.extend_from_slice(&encoded(Message::Ping(Bytes::from_static(b"ping"))));
         }
-        let expected: Vec<_> = said.into_iter().flat_map(|content| [content, "ping".to_owned()]).collect();
+        let expected: Vec<_> = texts.into_iter().flat_map(|content| [content, "ping".to_owned()]).collect();
         for size in sizes {
-            let (messages, largest) = heard(&bytes, *size).unwrap();
-            assert!(messages == expected, "{lengths:?} in pieces of {size}");
+            let (messages, largest) = decoded(&bytes, *size).unwrap();
+            assert!(messages == expected, "{lengths:?} in reads of {size}");
             assert!(largest <= CLIENT_FRAME_LIMIT);
         }
     }
 
     #[test]
-    fn every_message_comes_whole_and_no_frame_of_it_is_too_large() {
+    fn messages_arrive_whole_in_frames_below_the_limit() {
         check(&[0, 1, 125, 126, 1000, 65_535, 65_536, 0], &[1, 2, 3, 1000]);
         let limit = CLIENT_FRAME_LIMIT;
         check(&[limit, limit + 1, 3 * limit + 7, 5], &[1001, 16 << 10, 100_000]);
     }
 
     #[test]
-    fn a_piece_that_is_too_large_is_cut_as_well() {
+    fn oversize_fragment_is_split_too() {
         let large = text(CLIENT_FRAME_LIMIT + 10);
         let items = [Item::FirstText("a".into()), Item::Continue(large.clone().into()), Item::Last("b".into())];
         let mut codec = Codec::new().client_mode();
@@ -236,16 +241,16 @@ mod tests {
         for item in items {
             codec.encode(Message::Continuation(item), &mut bytes).unwrap();
         }
-        let (messages, _) = heard(&bytes, 16 << 10).unwrap();
+        let (messages, _) = decoded(&bytes, 16 << 10).unwrap();
         assert!(messages == [format!("a{large}b")]);
     }
 
     #[test]
-    fn what_no_client_may_send_is_not_waited_for() {
+    fn invalid_frame_is_rejected_before_its_content() {
         let ping = [FIN | 0x9, MASKED | IN_EIGHT_BYTES, 0x7f, 0, 0, 0, 0, 0, 0, 0, 1, 2, 3, 4];
         assert!(OversizeSplitter::default().split(&ping).is_err());
-        // Without a mask it is the codec that refuses it, and at once.
+        // The codec rejects an unmasked frame at once.
         let bare = [FIN | 0x1, IN_EIGHT_BYTES, 0x7f, 0, 0, 0, 0, 0, 0, 0];
-        assert!(matches!(heard(&bare, 1), Err(ProtocolError::UnmaskedFrame)));
+        assert!(matches!(decoded(&bare, 1), Err(ProtocolError::UnmaskedFrame)));
     }
 }

@@ -1,4 +1,4 @@
-//! What holds whatever happens, in whatever order.
+//! Invariants under any inputs in any order.
 
 use std::collections::BTreeSet;
 
@@ -6,7 +6,7 @@ use proptest::prelude::*;
 
 use super::*;
 
-/// Whether this can be why the turn of that name is over.
+/// Returns true if `input` can end the turn named `ended`.
 fn ends(input: &SessionInput, ended: &str) -> bool {
     match input {
         SessionInput::TurnEnded { turn, .. } => turn == ended,
@@ -16,11 +16,11 @@ fn ends(input: &SessionInput, ended: &str) -> bool {
         | SessionInput::StopIdle { .. }
         | SessionInput::End
         | SessionInput::EscalationDue
-        | SessionInput::EffectFailed { what: "thaw", .. }
-        // A second one takes the agent away.
+        | SessionInput::EffectFailed { what: "unpause", .. }
+        // A second interrupt restarts the agent.
         | SessionInput::Interrupt
         | SessionInput::Message { mode: MessageMode::Interrupt, .. }
-        // Of another boot: the agent that had the turn is gone.
+        // A new boot id: the agent that had the turn is gone.
         | SessionInput::HelloReceived { .. } => true,
         _ => false,
     }
@@ -58,61 +58,70 @@ fn any_but_the_end() -> impl Strategy<Value = SessionInput> {
         n().prop_map(move |n| turn_ended(n, failed())),
         n().prop_map(move |n| SessionInput::UserActionEnded { user_action: format!("act-{n}"), outcome: failed() }),
         (0..3).prop_map(|n| SessionInput::ApprovalRequested { request: format!("r{n}") }),
-        (0..3).prop_map(|n| SessionInput::Confirm { request: format!("r{n}"), decision: Verdict::Allow, reason: None }),
+        (0..3).prop_map(|n| SessionInput::Confirm {
+            request: format!("r{n}"),
+            decision: ApprovalDecision::Allow,
+            reason: None
+        }),
         Just(SessionInput::StopIdle { reason: None }),
         Just(SessionInput::SetModel { settings: settings(), title: None }),
-        prop_oneof![Just("freeze"), Just("thaw"), Just("stop")]
+        prop_oneof![Just("pause"), Just("unpause"), Just("stop")]
             .prop_map(|what| SessionInput::EffectFailed { what, why: "w".into() }),
     ]
 }
 
 proptest! {
-    /// Whatever happens, in whatever order: a refusal changes nothing, what is stored comes back the same, the newest
-    /// `agent_state_changed` tells the state, no sandbox is said to start whose agent is here, there is one turn
-    /// at a time, which ends once and for a reason, and every interrupt has something to stop and gets one receipt.
+    /// Checks the invariants after each of a random series of inputs.
+    ///
+    /// - A rejected input changes nothing.
+    /// - The stored state reads back the same.
+    /// - The newest `agent_state_changed` has the current state.
+    /// - No sandbox start is reported while the agent is connected.
+    /// - At most one turn runs. A turn ends once and for a reason.
+    /// - Every interrupt has something to stop and gets one receipt.
     #[test]
-    fn whatever_happens(inputs in prop::collection::vec(any_input(), 1..60)) {
-        let mut world = RulesFixture::after(&[SessionInput::SessionCreated]);
-        let (mut told, mut phase) = (AgentState::Starting, None);
+    fn invariants_hold_for_any_inputs(inputs in prop::collection::vec(any_input(), 1..60)) {
+        let mut rules = RulesFixture::after(&[SessionInput::SessionCreated]);
+        let (mut reported, mut phase) = (AgentState::Starting, None);
         let mut over = BTreeSet::new();
-        let turn = |core: &SessionState| core.turn.as_ref().map(|turn| turn.id.clone());
+        let turn = |state: &SessionState| state.turn.as_ref().map(|turn| turn.id.clone());
         for input in inputs {
-            let before = world.state.clone();
-            let greeted = matches!(input, SessionInput::HelloReceived { .. });
-            let Ok(decision) = world.feed(input.clone()) else {
-                prop_assert_eq!(&world.state, &before);
+            let before = rules.state.clone();
+            let is_hello = matches!(input, SessionInput::HelloReceived { .. });
+            let Ok(transition) = rules.feed(input.clone()) else {
+                prop_assert_eq!(&rules.state, &before);
                 continue;
             };
-            for draft in &decision.new_events {
-                if let EventBody::Observation(Observation { kind: ObservationKind::AgentStateChanged { agent_state, .. }, .. }) = &draft.body {
-                    told = *agent_state;
+            for new_event in &transition.new_events {
+                if let EventBody::Observation(Observation { kind: ObservationKind::AgentStateChanged { agent_state, .. }, .. }) = &new_event.body {
+                    reported = *agent_state;
                 }
-                if let EventBody::Observation(Observation { kind: ObservationKind::Sandbox { phase: said, .. }, .. }) = &draft.body {
-                    phase = Some(*said);
+                if let EventBody::Observation(Observation { kind: ObservationKind::Sandbox { phase: sandbox_phase, .. }, .. }) = &new_event.body {
+                    phase = Some(*sandbox_phase);
                 }
             }
-            prop_assert!(!greeted || phase != Some(SandboxPhase::Starting), "it is here");
-            prop_assert_eq!(told, world.state.visible_state());
-            if let Some(ended) = turn(&before).filter(|id| turn(&world.state).as_ref() != Some(id)) {
-                prop_assert!(ends(&input, &ended), "{:?} is no reason", input);
+            prop_assert!(!is_hello || phase != Some(SandboxPhase::Starting), "no start is reported while the agent is connected");
+            prop_assert_eq!(reported, rules.state.visible_state());
+            if let Some(ended) = turn(&before).filter(|id| turn(&rules.state).as_ref() != Some(id)) {
+                prop_assert!(ends(&input, &ended), "{:?} cannot end a turn", input);
                 prop_assert!(over.insert(ended));
             }
-            prop_assert!(turn(&world.state).is_none_or(|id| !over.contains(&id)), "it was over");
-            let prompts = decision.effects.iter().filter(|o| effect_text(o).starts_with("prompt")).count();
+            prop_assert!(turn(&rules.state).is_none_or(|id| !over.contains(&id)), "an ended turn does not run again");
+            let prompts = transition.effects.iter().filter(|o| effect_text(o).starts_with("prompt")).count();
             prop_assert!(prompts <= 1);
-            let receipts = decision.new_events.iter().filter(|d| event_text(&d.body).starts_with("interrupted")).count();
-            let ended = before.interrupting.is_some() && world.state.interrupting.is_none();
+            let receipts = transition.new_events.iter().filter(|d| event_text(&d.body).starts_with("interrupted")).count();
+            let ended = before.interrupting.is_some() && rules.state.interrupting.is_none();
             prop_assert!(receipts <= 1 && (!ended || receipts == 1));
-            prop_assert!(world.state.interrupting.is_none() || decision.escalation != Some(Escalation::Disarm));
-            prop_assert!(world.state.interrupting.is_none() || world.state.is_running(), "somebody must say that it has stopped");
-            let stored = serde_json::to_value(&world.state).expect("it is stored");
-            prop_assert_eq!(serde_json::from_value::<SessionState>(stored).expect("it comes back"), world.state.clone());
+            prop_assert!(rules.state.interrupting.is_none() || transition.escalation != Some(Escalation::Disarm));
+            prop_assert!(rules.state.interrupting.is_none() || rules.state.is_running(), "an interrupt needs running work that reports its end");
+            let stored = serde_json::to_value(&rules.state).expect("session state serializes");
+            prop_assert_eq!(serde_json::from_value::<SessionState>(stored).expect("session state deserializes"), rules.state.clone());
         }
-        // However it stands, two rungs of the ladder and the end of the session leave nothing running.
+        // From any state, two escalation steps and the end of the session leave nothing running.
         for input in [SessionInput::EscalationDue, SessionInput::EscalationDue, SessionInput::End] {
-            let _ = world.feed(input);
+            let _ = rules.feed(input);
         }
-        prop_assert!(world.state.turn.is_none() && world.state.user_action.is_none() && world.state.interrupting.is_none());
-        prop_assert!(world.state.outgoing.is_empty());
+        prop_assert!(rules.state.turn.is_none() && rules.state.user_action.is_none() && rules.state.interrupting.is_none());
+        prop_assert!(rules.state.outgoing.is_empty());
     }
 }

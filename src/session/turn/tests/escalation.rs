@@ -1,9 +1,9 @@
-//! How an interrupt gets its way.
+//! Rules for the escalation of an interrupt.
 
 use super::*;
 
 #[test]
-fn the_ladder() {
+fn interrupt_escalates_in_three_steps() {
     let mut given = with(working(), &[SessionInput::Interrupt]);
     check(&given, SessionInput::EscalationDue, AgentState::Interrupting, &[], &["kill processes"]);
     given.push(SessionInput::EscalationDue);
@@ -14,12 +14,13 @@ fn the_ladder() {
     check(&working(), SessionInput::EscalationDue, AgentState::Running, &[], &[]);
 }
 
-/// After a kill of the server the next command would have the same, and an agent does nothing for a name that it knows.
+/// After a kill of the server, the next command would get the same name. An agent ignores a command
+/// whose name is known.
 #[test]
-fn what_is_ordered_and_not_written_down_has_no_counted_name() {
-    let mut world = RulesFixture::after(&with(working(), &[SessionInput::Interrupt]));
-    let counted = world.state.name_counter;
-    let decision = world.feed(SessionInput::EscalationDue).expect("nobody can refuse that");
-    assert!(decision.new_events.is_empty());
-    assert_eq!(world.state.name_counter, counted);
+fn command_without_event_takes_no_counted_name() {
+    let mut rules = RulesFixture::after(&with(working(), &[SessionInput::Interrupt]));
+    let counted = rules.state.name_counter;
+    let transition = rules.feed(SessionInput::EscalationDue).expect("the input is always accepted");
+    assert!(transition.new_events.is_empty());
+    assert_eq!(rules.state.name_counter, counted);
 }
