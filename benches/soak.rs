@@ -2,21 +2,9 @@
 
 use std::{process::ExitCode, time::Duration};
 
-use harness::driver::TestDriver;
+use greenroom_testkit::{driver::TestDriver, soak};
 
-#[allow(
-    dead_code,
-    unused_imports,
-    unused_macros,
-    reason = "the harness is shared with the integration tests, which use the rest of it"
-)]
-#[path = "../tests/harness/mod.rs"]
-mod harness;
-#[allow(dead_code, unused_imports, reason = "the tests ask for more than this does")]
-#[path = "../tests/soak/mod.rs"]
-mod soak;
-
-/// What may be given: `--minutes 10`, `--sessions 20`, `--seed 1`, `--docker`.
+/// Flags: `--minutes 10`, `--sessions 20`, `--seed 1`, `--docker`.
 #[tokio::main]
 async fn main() -> ExitCode {
     let args: Vec<String> = std::env::args().collect();

@@ -1,15 +1,13 @@
-//! What a killed server's successor needs: from its ready line until every sandbox that worked on is spoken with again.
+//! Recovery after a kill: from the ready line of the next server until all links are up again.
 
 use std::time::{Duration, Instant};
 
 use serde_json::json;
 
-use crate::{
-    figures::{ms, table},
-    harness::{
-        driver::TestDriver,
-        server::{TestServer, TestServerOptions},
-    },
+use crate::figures::{ms, table};
+use greenroom_testkit::{
+    driver::TestDriver,
+    server::{TestServer, TestServerOptions},
 };
 
 pub(crate) async fn run(drivers: &[TestDriver]) {

@@ -1,5 +1,7 @@
-//! Many clients that ask the same in the same moment. They are on the cores that they measure: so one thread has all their sockets,
-//! and does nothing for an answer but read it. It comes late to most of them; when each was there, the kernel tells.
+//! Many clients that send the same request at the same moment.
+//!
+//! The clients share the cores that they measure. One thread has all sockets and does nothing for
+//! an answer but read it. That thread reads most answers late, so the kernel's receive time counts.
 
 use std::{
     io::{IoSliceMut, Write},
@@ -17,19 +19,19 @@ use rustix::{
     event::{Timespec, epoll},
 };
 
-/// How long an answer may take.
+/// Time limit for an answer.
 const PATIENCE: Timespec = Timespec { tv_sec: 15, tv_nsec: 0 };
 
-/// How a crowd comes.
+/// Connection state of the clients before they send.
 #[derive(Clone, Copy)]
 pub(crate) enum CrowdArrival {
-    /// Each over a connection that the server has taken up before.
+    /// Each on a connection that the server has already accepted.
     Connected,
-    /// Each connects first, and waits for that too.
+    /// Each connects first; the wait includes that.
     NewConnection,
 }
 
-/// How long those waited, in milliseconds, whose answer has this status.
+/// Returns the waits of the answers with this status, in milliseconds.
 pub(crate) fn at_once(clients: usize, come: CrowdArrival, authority: &str, call: &str, status: u16) -> Vec<f64> {
     let all = epoll::create(epoll::CreateFlags::CLOEXEC).expect("the kernel has room for it");
     let connect = |number| {
@@ -44,7 +46,7 @@ pub(crate) fn at_once(clients: usize, come: CrowdArrival, authority: &str, call:
         CrowdArrival::NewConnection => Vec::new(),
     }
     .into_iter();
-    // All of them are let in.
+    // Every connection is accepted.
     std::thread::sleep(Duration::from_secs(1));
     let asked: Vec<_> = numbers
         .map(|number| {
@@ -74,7 +76,7 @@ pub(crate) fn at_once(clients: usize, come: CrowdArrival, authority: &str, call:
     waited
 }
 
-/// How long the answer is that is there, and when it had arrived.
+/// Returns the length of the answer that has arrived, and its arrival time.
 fn read_answer(client: &TcpStream, answer: &mut [u8]) -> (usize, SystemTime) {
     let (mut pieces, mut told) = ([IoSliceMut::new(answer)], nix::cmsg_space!(TimeSpec));
     let heard = recvmsg::<()>(client.as_raw_fd(), &mut pieces, Some(&mut told), MsgFlags::empty());

@@ -1,4 +1,5 @@
-//! What a fault costs those whom it does not concern, and how soon those are told whom it does; beside what is promised.
+//! Faults: their cost for other sessions, and the time until each client of the session has the
+//! report, beside the promised limits.
 
 use std::{
     path::Path,
@@ -16,25 +17,25 @@ use crate::{
         CrowdArrival::{self, Connected, NewConnection},
     },
     figures::{Figures, ms, table},
-    harness::{
-        driver::TestDriver,
-        engine::{IMAGE, TestEngine},
-        host,
-        model::{ScriptedModel, ScriptedRule, ScriptedTool},
-        rest::RestClient,
-        server::{TestServer, TestServerOptions},
-        socket::TestSocket,
-    },
     tokens,
+};
+use greenroom_testkit::{
+    driver::TestDriver,
+    engine::{IMAGE, TestEngine},
+    host,
+    model::{ScriptedModel, ScriptedRule, ScriptedTool},
+    rest::RestClient,
+    server::{TestServer, TestServerOptions},
+    socket::TestSocket,
 };
 
 const ROUNDS: usize = 20;
 /// Clients that watch a sandbox die.
 const WATCHERS: usize = 10;
 const DEAF: usize = 200;
-/// Clients that ask for something in the same moment.
+/// Clients that send a request at the same moment.
 const AT_ONCE: usize = 2_000;
-/// How often they come.
+/// Number of such crowds.
 const CROWDS: usize = 5;
 
 pub(crate) async fn run(drivers: &[TestDriver]) {
@@ -80,7 +81,7 @@ fn row(what: &str, figures: &Figures, promised: &str) -> Vec<String> {
     vec![what.to_owned(), ms(figures.p(50)), ms(figures.p(99)), promised.to_owned()]
 }
 
-/// What ends the sandbox of the only session in that home.
+/// Kills the sandbox of the only session in that home.
 type SandboxKill = fn(&Path);
 
 fn kill_agent(home: &Path) {
@@ -95,7 +96,7 @@ fn docker_rm(home: &Path) {
     docker(&["rm", "--force"], home);
 }
 
-/// The command takes its time, too, before and after the container is dead.
+/// The command takes time of its own, before and after the container is dead.
 fn docker(what: &[&str], home: &Path) {
     let mut command = Command::new("docker");
     command.args(what).args(host::containers(home)).stdout(Stdio::null());
@@ -175,7 +176,7 @@ async fn beside_the_deaf() -> (Figures, Figures) {
         client.status("synced").await;
         deaf.push(client);
     }
-    // More than any of them may be sent, so from now on each is behind.
+    // Larger than any send buffer, so every client is behind from now on.
     crowded.send_request("run", json!({ "command": "seq 1000000" })).await;
     crowded.observation("run").await;
     crowded.state("idle").await;
@@ -188,7 +189,8 @@ async fn beside_the_deaf() -> (Figures, Figures) {
     (alone, beside)
 }
 
-/// Of another session than the one that floods, and of somebody who reads the model directly meanwhile: both wait for a core.
+/// Token times of a session beside the flooding one, and of a client that reads the model directly.
+/// Both wait for a core.
 async fn beside_a_flood() -> (Figures, Figures) {
     let model = tokens::stamped();
     let server = TestServer::start(TestServerOptions::anthropic(TestDriver::Process, &model)).await;
@@ -216,21 +218,21 @@ async fn beside_a_flood() -> (Figures, Figures) {
     (through, direct)
 }
 
-/// How long each token took, in milliseconds.
+/// Returns the time of each token, in milliseconds.
 async fn turn(socket: &mut TestSocket) -> Figures {
     tokens::turn(socket, Duration::ZERO).await.map(|us| us / 1000.0)
 }
 
 struct RejectionTimes {
-    /// While those that were let in start: of clients that are connected.
+    /// Connected clients, while the admitted sessions start.
     connected: Figures,
-    /// … and of such that have to connect.
+    /// Clients that have to connect first.
     new_connection: Figures,
     alone: Figures,
     floor: Figures,
 }
 
-/// Of so many at once each waits for the others: that is what the floor is for.
+/// Floor for the crowd: each of so many clients waits for the others.
 async fn rejection_times() -> RejectionTimes {
     const CREATE: &str = "POST /api/sessions";
     let [mut connected, mut anew, mut alone, mut floor] = [const { Vec::new() }; 4];
@@ -250,7 +252,7 @@ async fn rejection_times() -> RejectionTimes {
     RejectionTimes { connected, new_connection: anew, alone, floor }
 }
 
-/// Two thousand clients ask the same in the same moment: how long those waited who got this answer.
+/// Waits of two thousand simultaneous clients that got this answer, in milliseconds.
 async fn at_once(server: &TestServer, come: CrowdArrival, line: &str, status: u16) -> Vec<f64> {
     let RestClient { authority, token, .. } = server.rest.clone();
     let call = format!(

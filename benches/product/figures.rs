@@ -2,7 +2,7 @@
 
 use std::time::Duration;
 
-/// Measured times, or other figures, in the unit of whoever measured.
+/// Measured times or other figures, in the caller's unit.
 #[derive(Debug, Clone, Default)]
 pub(crate) struct Figures(Vec<f64>);
 
@@ -21,7 +21,7 @@ impl Figures {
         self.add(time.as_secs_f64() * 1000.0);
     }
 
-    /// The same in another unit.
+    /// Returns the same figures in another unit.
     pub(crate) fn map(self, convert: impl Fn(f64) -> f64) -> Figures {
         self.0.into_iter().map(convert).collect()
     }
@@ -30,7 +30,7 @@ impl Figures {
         self.0.extend(others.0);
     }
 
-    /// The figure below which `percent` of all lie. NaN where there is none.
+    /// Returns the figure below which `percent` of all lie; NaN without figures.
     pub(crate) fn p(&self, percent: usize) -> f64 {
         let mut sorted = self.0.clone();
         sorted.sort_by(f64::total_cmp);
@@ -51,7 +51,7 @@ pub(crate) fn table(title: &str, head: &[&str], rows: &[Vec<String>]) {
     println!();
 }
 
-/// What this was measured on.
+/// Returns the description of this machine.
 pub(crate) fn machine() -> String {
     let cores = std::thread::available_parallelism().map_or(1, |n| n.get());
     let cpuinfo = std::fs::read_to_string("/proc/cpuinfo").unwrap_or_default();

@@ -1,18 +1,16 @@
-//! Interrupt: from the client's frame to the end of the last process of a command's tree, and to the receipt.
+//! Interrupt: from the client's frame to the end of a command's last process, and to the receipt.
 
 use std::time::{Duration, Instant};
 
 use serde_json::json;
 
-use crate::{
-    figures::{Figures, ms, table},
-    harness::{
-        driver::TestDriver,
-        eventually, host,
-        model::ScriptedModel,
-        server::{TestServer, TestServerOptions},
-        socket::TestSocket,
-    },
+use crate::figures::{Figures, ms, table};
+use greenroom_testkit::{
+    driver::TestDriver,
+    eventually, host,
+    model::ScriptedModel,
+    server::{TestServer, TestServerOptions},
+    socket::TestSocket,
 };
 
 const ROUNDS: usize = 50;

@@ -1,22 +1,11 @@
-//! What the product costs, measured beside what it is made of: an engine's own commands, a model without a supervisor.
+//! Benches of the product, each beside its own parts: the engine's commands, a model without a
+//! supervisor.
 //!
-//! `cargo xtask bench [NAME …]` runs it on release binaries. Ratios of one run are what counts; the figures move with the
-//! machine.
+//! `cargo xtask bench [NAME …]` runs them on `dist` binaries. Compare ratios of one run: figures
+//! move
+//! with the machine.
 
-use harness::driver::TestDriver;
-
-#[allow(
-    dead_code,
-    unused_imports,
-    unused_macros,
-    reason = "the harness is shared with the integration tests, which use the rest of it"
-)]
-#[path = "../../tests/harness/mod.rs"]
-mod harness;
-
-#[allow(dead_code, reason = "shared with the tests of the page, which use the rest of it")]
-#[path = "../../tests/browser/chromium.rs"]
-mod chromium;
+use greenroom_testkit::driver::TestDriver;
 
 mod back;
 mod crowd;

@@ -1,23 +1,21 @@
-//! Memory: the idle server, an agent in its sandbox, and what each further live session adds to the server; and what is left of
-//! much that was printed.
+//! Memory: the idle server, an agent in its sandbox, each further live session, and the rest after
+//! much output.
 
 use std::time::Duration;
 
 use serde_json::json;
 use tokio::time::sleep;
 
-use crate::{
-    figures::{Figures, table},
-    harness::{
-        driver::TestDriver,
-        host,
-        server::{TestServer, TestServerOptions},
-        socket::TestSocket,
-    },
+use crate::figures::{Figures, table};
+use greenroom_testkit::{
+    driver::TestDriver,
+    host,
+    server::{TestServer, TestServerOptions},
+    socket::TestSocket,
 };
 
 const SESSIONS: usize = 40;
-/// An agent lets go of its code two seconds after it was last at work.
+/// Time after which an idle agent has released its code pages (2 s after its last work).
 const REST: Duration = Duration::from_secs(4);
 
 pub(crate) async fn run(drivers: &[TestDriver]) {
@@ -25,7 +23,7 @@ pub(crate) async fn run(drivers: &[TestDriver]) {
     for driver in drivers {
         let server = TestServer::start(TestServerOptions::new(*driver)).await;
         let idle = host::resident_kib(server.pid());
-        // The first sessions also fill what all share: pools, the UI, the first page of everything.
+        // The first sessions also fill shared structures: pools, the page, allocator pages.
         let mut sockets = Vec::new();
         for _ in 0..4 {
             sockets.push(live(&server).await);

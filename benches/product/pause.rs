@@ -1,6 +1,7 @@
-//! Pause and resume in the middle of a tool: until the command stands still, and until it goes on; beside the engine's own
-//! `pause` and `unpause` of a container that runs the same command. Both are watched the same way: through the kernel's
-//! account of the processor time that the command has had.
+//! Pause and resume in the middle of a tool: until the command stands still, and until it goes on.
+//!
+//! The engine's own `pause` and `unpause` of the same command are measured beside. Both are watched
+//! through the kernel's account of the command's processor time.
 
 use std::{
     fs,
@@ -10,19 +11,17 @@ use std::{
 use serde_json::json;
 use tokio::{process::Command, time::sleep};
 
-use crate::{
-    figures::{Figures, ms, table, times},
-    harness::{
-        driver::{IMAGE, TestDriver},
-        eventually, host,
-        server::{TestServer, TestServerOptions},
-        socket::TestSocket,
-    },
+use crate::figures::{Figures, ms, table, times};
+use greenroom_testkit::{
+    driver::{IMAGE, TestDriver},
+    eventually, host,
+    server::{TestServer, TestServerOptions},
+    socket::TestSocket,
 };
 
 const ROUNDS: usize = 20;
-/// Behind each order: one that comes within 50 ms of another waits until the engine has settled, which nobody's hand is quick enough
-/// to see.
+/// Wait after each request. Within 50 ms of another, the server lets the engine settle first; no
+/// person is quick enough to see that.
 const REST: Duration = Duration::from_millis(100);
 const BUSY: &str = "while :; do :; done";
 
@@ -89,10 +88,11 @@ async fn by_engine() -> (Figures, Figures) {
     (pause, resume)
 }
 
-/// How long a process must have had no processor time to count as standing still: some ticks of the kernel's clock.
+/// Time without processor time after which a process stands still: some ticks of the kernel's
+/// clock.
 const LOOK: Duration = Duration::from_millis(40);
 
-/// Returns since when it does, or when it was asked, if it did by then.
+/// Returns the moment at which the process stood still; at the earliest, the moment of the request.
 async fn stands_still(pid: i32) -> Instant {
     let (mut since, mut had) = (Instant::now(), processor_time(pid));
     while since.elapsed() < LOOK {
@@ -112,7 +112,8 @@ async fn goes_on(pid: i32) {
     }
 }
 
-/// What a process has had, in nanoseconds: the first field of `/proc/PID/schedstat`.
+/// Returns the processor time of a process in nanoseconds: the first field of
+/// `/proc/PID/schedstat`.
 fn processor_time(pid: i32) -> u64 {
     let account = fs::read_to_string(format!("/proc/{pid}/schedstat")).expect("it is there");
     account.split(' ').next().and_then(|field| field.parse().ok()).expect("a number")

@@ -1,8 +1,9 @@
-//! The relay: from an agent through the server to a client; beside nginx as a plain WebSocket proxy before the same agent, and
-//! a client that is connected to that agent directly.
+//! Relay: from an agent through the server to a client.
 //!
-//! The agent is the bench's own. It sends the same frames all three ways: live text, which the server passes on, and events,
-//! which it has on disk before anybody sees them. What promises as much is the smallest hop that can.
+//! Measured beside: nginx as a plain WebSocket proxy before the same agent, and a client connected
+//! to the agent directly. The agent is the bench's own and sends the same frames all three ways:
+//! live text, which the server passes on, and events, which are on disk before a client sees them.
+//! The smallest hop with the same promise is measured too.
 
 use std::{
     path::Path,
@@ -27,15 +28,13 @@ use tokio_tungstenite::{
     tungstenite::{Message, client::IntoClientRequest, http::HeaderValue, protocol::WebSocketConfig},
 };
 
-use crate::{
-    figures::{Figures, table, times},
-    harness::{
-        driver::TestDriver,
-        host,
-        puppet::PuppetAgent,
-        rest::RestClient,
-        server::{TestServer, TestServerOptions},
-    },
+use crate::figures::{Figures, table, times};
+use greenroom_testkit::{
+    driver::TestDriver,
+    host,
+    puppet::PuppetAgent,
+    rest::RestClient,
+    server::{TestServer, TestServerOptions},
 };
 
 mod beside;
@@ -47,23 +46,23 @@ use beside::{BaselineAgent, RelayPath};
 use proxy::{DESCRIPTORS, NginxProxy, raise_descriptors};
 
 const CONNECTIONS: [usize; 3] = [1, 100, 1_000];
-/// While latency is measured every connection gets a frame so often.
+/// Interval of frames on each connection while latency is measured.
 const EVERY: Duration = Duration::from_millis(100);
-/// How long each is measured at a time, the first moments included.
+/// Length of one measurement, warm-up included.
 const SPEAKING: Duration = Duration::from_secs(4);
-/// So often each way has its turn, and the median counts: a shared machine is not as fast the next minute, and of a round the
-/// hundredth that is slowest takes 30 ms, so that a single stall of the machine decides it.
+/// Turns of each way; the median counts. A shared machine changes from minute to minute, and the
+/// slowest hundredth of a round takes 30 ms, so one stall of the machine decides a round.
 const ROUNDS: usize = 7;
-/// What the first moments show is not the steady state.
+/// Warm-up, which is not the steady state.
 const WARM_UP: Duration = Duration::from_secs(1);
-/// Who waits for longer has lost something.
+/// Wait after which a client has lost a frame.
 const TOO_LONG: Duration = Duration::from_secs(120);
 const IDLE: usize = 10_000;
-/// How many come before memory is measured.
+/// Connections that open before memory is measured.
 const FIRST: usize = 8;
 
 static BEGAN: LazyLock<Instant> = LazyLock::new(Instant::now);
-/// Whose frame has arrived, for those who send one at a time. Everybody who speaks has one of these.
+/// Arrival signals for agents that send one frame at a time; one for each agent.
 static ARRIVED: LazyLock<Vec<Semaphore>> = LazyLock::new(|| (0..8_192).map(|_| Semaphore::new(0)).collect());
 static SPEAKERS: AtomicUsize = AtomicUsize::new(0);
 
@@ -80,7 +79,7 @@ pub(crate) async fn run() {
     for connections in CONNECTIONS {
         let server = TestServer::start(TestServerOptions::new(TestDriver::Process)).await;
         let beside = BaselineAgent::start(home.path(), proxy.port).await;
-        // What all share is filled by the first, on both ways: pools, the code itself.
+        // Both ways first fill what is shared: pools, the code itself.
         let first_proxied = clients((0..FIRST).map(|_| beside.through_the_proxy())).await;
         let _first_sessions = sessions(&server, FIRST).await;
         let (proxy_idle, server_idle) = (proxy.memory(), host::resident_kib(server.pid()));
@@ -90,7 +89,7 @@ pub(crate) async fn run() {
         let hopped = clients((0..connections).map(|_| beside.through_the_hop())).await;
         let (mut puppets, ours) = sessions(&server, connections).await;
         let server_full = host::resident_kib(server.pid());
-        // Nobody would read what the agent says to these.
+        // These connections have no reader for the agent's frames.
         drop(first_proxied);
 
         let mut floor = RelayClients::new(direct);
@@ -152,7 +151,7 @@ pub(crate) async fn run() {
     idle(home.path(), &mut proxy).await;
 }
 
-/// Many clients that only listen.
+/// Many clients that only receive.
 async fn idle(home: &Path, proxy: &mut NginxProxy) {
     let server = TestServer::start(TestServerOptions::new(TestDriver::Process)).await;
     let session = server.rest.create(json!({})).await;
@@ -166,7 +165,7 @@ async fn idle(home: &Path, proxy: &mut NginxProxy) {
     drop(held);
     let beside = BaselineAgent::start(home, proxy.port).await;
     let before = proxy.memory();
-    // Both of their ends are here.
+    // Both ends are in this process.
     let most = rustix::process::getrlimit(rustix::process::Resource::Nofile).current.unwrap_or(DESCRIPTORS);
     let count = IDLE.min((most as usize).saturating_sub(4_000) / 2);
     let held = clients((0..count).map(|_| beside.through_the_proxy())).await;
@@ -178,11 +177,11 @@ async fn idle(home: &Path, proxy: &mut NginxProxy) {
     table("Idle connections", &["", "held", "resident memory for each"], &rows);
 }
 
-/// What was measured in one round after the other.
+/// Figures of one round after the other.
 struct RoundFigures(Vec<Figures>);
 
 impl RoundFigures {
-    /// The median of what the rounds have at this percentile.
+    /// Returns the median of the rounds' figures at this percentile.
     fn p(&self, percent: usize) -> f64 {
         self.0.iter().map(|round| round.p(percent)).collect::<Figures>().p(50)
     }
@@ -190,7 +189,7 @@ impl RoundFigures {
 
 type RelayClient = WebSocketStream<TcpStream>;
 
-/// The clients of one way to the agent.
+/// Clients of one way to the agent.
 struct RelayClients {
     clients: Vec<RelayClient>,
 }
@@ -200,7 +199,7 @@ impl RelayClients {
         RelayClients { clients }
     }
 
-    /// Lets every client read for a while; each returns what it measured.
+    /// Lets every client read for a while; each returns its figures.
     async fn read(&mut self) -> Vec<ClientFigures> {
         let end = Instant::now() + SPEAKING;
         let reading = self.clients.drain(..).map(|client| tokio::spawn(read(client, end)));
@@ -239,7 +238,8 @@ impl RelayClients {
         rate(&heard)
     }
 
-    /// Every agent says so much, without any pause; frames a second until every client has all of it.
+    /// Lets every agent send this many frames without a pause. Returns frames a second until every
+    /// client has all of them.
     async fn flood(&mut self, puppets: &mut Vec<PuppetAgent>, frames: u64) -> f64 {
         let never = Arc::new(AtomicBool::new(false));
         let speak =
@@ -250,7 +250,7 @@ impl RelayClients {
         rate
     }
 
-    /// Lets every client read until it has heard so much; returns at how many frames a second all of them did.
+    /// Lets every client read this many frames. Returns the frames a second of all clients.
     async fn read_all(&mut self, frames: u64) -> f64 {
         let (began, count) = (Instant::now(), self.clients.len());
         let reading: Vec<_> = self.clients.drain(..).map(|client| tokio::spawn(read_all(client, frames))).collect();
@@ -260,11 +260,11 @@ impl RelayClients {
     }
 }
 
-/// What one client heard.
+/// Figures of one client.
 #[derive(Default)]
 struct ClientFigures {
     latencies: Figures,
-    /// After the first moments.
+    /// Counted after the warm-up.
     frames: u64,
 }
 
@@ -278,7 +278,7 @@ fn rate(heard: &[ClientFigures]) -> f64 {
     heard.iter().map(|heard| heard.frames).sum::<u64>() as f64 / (SPEAKING - WARM_UP).as_secs_f64()
 }
 
-/// How long ago a frame was sent, by the time that is written in it; in µs.
+/// Returns the age of a frame in microseconds, by the time written in it.
 fn latency(frame: &str, now: Instant) -> Option<f64> {
     let sent = frame.split('@').nth(1)?.parse::<u64>().ok()?;
     Some((now.duration_since(*BEGAN).as_nanos() as u64).saturating_sub(sent) as f64 / 1e3)
@@ -300,7 +300,7 @@ async fn read(mut client: RelayClient, end: Instant) -> (RelayClient, ClientFigu
                 }
             }
             Message::Close(why) => panic!("a client was closed: {why:?}"),
-            // The answer that the library has ready goes out with the next flush.
+            // The library's pong goes out with the next flush.
             Message::Ping(_) if client.flush().await.is_err() => break,
             _ => {}
         }
@@ -326,35 +326,35 @@ enum RelayFrameKind {
     Event,
 }
 
-/// When the next frame follows.
+/// Pace of the frames.
 #[derive(Debug, Clone, Copy)]
 enum SendPace {
-    /// Beginning a little later than others.
+    /// Starts a little later than the other connections.
     Every { late: Duration },
-    /// When the client has the one before.
+    /// Sends when the client has the frame before.
     OneByOne,
-    /// At once, until so much is said.
+    /// Sends without a pause up to this number.
     Flood { frames: u64 },
 }
 
-/// Somebody who sends frames, in a pace.
+/// Sender of frames at a pace.
 struct PacedSender {
     number: usize,
-    /// When the turn of the last paced frame was.
+    /// Time of the last paced frame.
     turn: Instant,
-    /// How much it has said since it began.
+    /// Frames sent since the start.
     said: u64,
 }
 
 impl PacedSender {
     fn new() -> PacedSender {
         let number = SPEAKERS.fetch_add(1, Relaxed) % ARRIVED.len();
-        // What arrived from an earlier one of this number, who did not wait for it, lets nobody hurry.
+        // Signals for an earlier sender of this number, which stopped early, are dropped.
         ARRIVED[number].forget_permits(usize::MAX);
         PacedSender { number, turn: Instant::now(), said: 0 }
     }
 
-    /// Its first paced frame comes now.
+    /// Sends the first paced frame now.
     fn begin(&mut self) {
         (self.turn, self.said) = (Instant::now(), 0);
     }
@@ -370,14 +370,15 @@ impl PacedSender {
 
     async fn wait_for_turn(&mut self, pace: SendPace) {
         match pace {
-            // By the clock. Who counts from the last frame speaks, once the machine has stood still, for ever at the same moment
-            // as all who were held up with it, and the relay is measured under bursts that no agents make.
+            // By the clock, not by the last frame. After a stall of the machine, senders that count
+            // from the last frame would send in step for ever, in bursts that no agents make.
             SendPace::Every { .. } => {
                 let missed = self.turn.elapsed().as_millis() / EVERY.as_millis();
                 self.turn += EVERY * (missed as u32 + 1);
                 sleep_until(self.turn.into()).await;
             }
-            // Two frames may have been read as one; then both have arrived. One that was lost is not waited for for ever.
+            // Two frames may be read as one; then both have arrived. A lost frame is not awaited
+            // for ever.
             SendPace::OneByOne => {
                 if let Ok(Ok(arrived)) = tokio::time::timeout(WARM_UP / 2, ARRIVED[self.number].acquire()).await {
                     arrived.forget();
@@ -388,7 +389,7 @@ impl PacedSender {
     }
 }
 
-/// Speaks into its session.
+/// Sends into its session.
 async fn speak(mut puppet: PuppetAgent, kind: RelayFrameKind, pace: SendPace, stop: Arc<AtomicBool>) -> PuppetAgent {
     if let SendPace::Every { late } = pace {
         sleep(late).await;
@@ -418,7 +419,7 @@ async fn speak(mut puppet: PuppetAgent, kind: RelayFrameKind, pace: SendPace, st
     puppet
 }
 
-/// Sessions, each with an agent of ours, and with the client that made it, as the page does.
+/// Opens sessions, each with a scripted agent and the client that created it, as the page does.
 async fn sessions(server: &TestServer, count: usize) -> (Vec<PuppetAgent>, Vec<RelayClient>) {
     let made = futures::stream::iter(0..count).map(|_| async {
         let mut client = open(&server.rest, "/ws").await;

@@ -1,5 +1,7 @@
-//! A long journal: what it takes on disk, how soon a server is there again with it, and how fast and at what price it is told
-//! from the start. It was written as it is lived, an event at a time, and is told from archives, as one of that age is.
+//! Long journal: its size on disk, the time until a server is ready with it, and the speed and
+//! memory of a replay from the start.
+//!
+//! The journal is written as in production, one event at a time, and replayed from archives.
 
 use std::{
     fmt::Write,
@@ -22,22 +24,21 @@ use tokio_tungstenite::{
     tungstenite::{Message, client::IntoClientRequest, http::HeaderValue},
 };
 
-use crate::{
-    figures::{ms, table},
-    harness::{
-        driver::TestDriver,
-        host,
-        puppet::PuppetAgent,
-        rest::RestClient,
-        server::{StoppedServer, TestServer, TestServerOptions},
-    },
+use crate::figures::{ms, table};
+use greenroom_testkit::{
+    driver::TestDriver,
+    host,
+    puppet::PuppetAgent,
+    rest::RestClient,
+    server::{StoppedServer, TestServer, TestServerOptions},
 };
 
-/// Sessions, and events in all of them: of the small journal a server's memory must not differ much.
+/// Sessions and events of each journal. The server's memory must differ little from the small
+/// one's.
 const JOURNALS: [(usize, usize); 3] = [(1_000, 10_000), (1_000, 1_000_000), (1, 1_000_000)];
 const REPLAYS: usize = 4;
 const WORDS: &str = "some words that an agent said ";
-/// How many appends are on their way to the disk together.
+/// Appends in flight together.
 const AT_ONCE: usize = 1_000;
 
 pub(crate) async fn run() {
@@ -92,7 +93,7 @@ pub(crate) async fn run() {
     table("A journal of 1,000,000 events", &head, &rows);
 }
 
-/// What it takes a client that was away while its session said all of it, and comes back at once.
+/// Replays to a client that reconnects after its session produced everything.
 async fn said_just_now(events: usize) -> Vec<String> {
     let server = TestServer::start(TestServerOptions::new(TestDriver::Process)).await;
     let (session_id, mut puppet) = PuppetAgent::in_a_new_session(&server, json!({ "model": "demo" })).await;
@@ -114,11 +115,11 @@ async fn said_just_now(events: usize) -> Vec<String> {
     ]
 }
 
-/// What it took to tell a session a few times.
+/// Cost of replaying a session a few times.
 struct ReplayFigures {
-    /// The longest wait for its first event.
+    /// Longest wait for the first event.
     first: Duration,
-    /// Events a second, at best.
+    /// Best rate, events a second.
     rate: f64,
     memory: String,
 }
@@ -138,7 +139,7 @@ impl ReplayFigures {
     }
 }
 
-/// The bytes of the files in a directory.
+/// Returns the bytes of the files in a directory.
 fn size_of(dir: &Path) -> u64 {
     let files = fs::read_dir(dir).expect("it is there").map(|entry| entry.expect("it is read"));
     files.map(|file| file.metadata().map_or(0, |metadata| metadata.len())).sum()
@@ -163,14 +164,14 @@ async fn replay(rest: &RestClient, session: &str, events: usize) -> (Duration, D
             }
         }
         if frame.is_ping() {
-            // The answer that the library has ready goes out with the next flush.
+            // The library's pong goes out with the next flush.
             socket.flush().await.expect("the socket holds");
         }
     }
     (first, began.elapsed())
 }
 
-/// As sessions write it: each event by itself.
+/// Writes events as sessions do: one by one.
 async fn live(journal: &Path, sessions: usize, events: usize) {
     fs::create_dir_all(journal).expect("a directory");
     let store = LocalStore::open(journal).expect("an empty journal");
@@ -206,7 +207,7 @@ fn event(seq: usize) -> String {
     )
 }
 
-/// As `greenroom export` writes it.
+/// Writes events in the format of `greenroom export`.
 fn export(sessions: usize, events: usize) -> String {
     let mut out = json!({ "greenroom_journal": 1, "version": "", "at": "" }).to_string();
     let mut overall = Sha256::new();

@@ -1,17 +1,15 @@
-//! Cold start: from `POST /api/sessions` to the state `idle`, beside the engine's own `docker run --rm IMAGE true`.
+//! Cold start: from `POST /api/sessions` to the state `idle`, beside `docker run --rm IMAGE true`.
 
 use std::{process::Stdio, time::Instant};
 
 use serde_json::json;
 use tokio::process::Command;
 
-use crate::{
-    figures::{Figures, ms, table, times},
-    harness::{
-        driver::{IMAGE, TestDriver},
-        server::{TestServer, TestServerOptions},
-        socket::TestSocket,
-    },
+use crate::figures::{Figures, ms, table, times};
+use greenroom_testkit::{
+    driver::{IMAGE, TestDriver},
+    server::{TestServer, TestServerOptions},
+    socket::TestSocket,
 };
 
 const ROUNDS: usize = 20;

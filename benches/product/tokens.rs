@@ -1,10 +1,11 @@
-//! Token latency: from the moment at which the model sends a token to the moment at which a client has it, through gateway,
-//! agent, link, session and socket; beside a client that reads the same model directly.
+//! Token latency: from the moment the model sends a token until a client has it.
 //!
-//! The sessions' tokens do not come in step: each stream begins a little after the one before.
+//! The way is gateway, agent, link, session, socket. A client that reads the same model directly is
+//! measured beside. The streams do not run in step: each begins a little after the one before.
 //!
-//! Between them stands a third: a client whose bytes go the same way, from process to process, through hops that do nothing
-//! but copy. What lies between the first two is the price of a wall between agent and server; the rest is Greenroom's own.
+//! A third client's bytes go the same way, from process to process, through hops that only copy.
+//! The difference to the first is the price of the wall between agent and server. The rest is
+//! Greenroom's own.
 
 use std::{
     io::{self, Read, Write},
@@ -18,21 +19,19 @@ use std::{
 use serde_json::json;
 use tokio::time::sleep;
 
-use crate::{
-    figures::{Figures, table, times},
-    harness::{
-        driver::TestDriver,
-        model::{ScriptedModel, ScriptedRule},
-        rest,
-        server::{TestServer, TestServerOptions},
-        socket::TestSocket,
-    },
+use crate::figures::{Figures, table, times};
+use greenroom_testkit::{
+    driver::TestDriver,
+    model::{ScriptedModel, ScriptedRule},
+    rest,
+    server::{TestServer, TestServerOptions},
+    socket::TestSocket,
 };
 
-/// 20 tokens a second, for two and a half seconds.
+/// Tokens of a turn: 20 a second for two and a half seconds.
 const EVERY_MS: u64 = 50;
 const TOKENS: usize = 50;
-/// How often the three ways take turns, so that none has the machine's better minute to itself.
+/// Rounds in which the three ways take turns, so that each sees the same machine.
 const ROUNDS: usize = 6;
 
 pub(crate) async fn run() {
@@ -71,7 +70,7 @@ pub(crate) async fn run() {
     table("Token latency, model → client (20 tokens/s a session), p50 / p99", &head, &rows);
 }
 
-/// A model whose tokens say when they were sent.
+/// Model whose tokens carry the time at which they were sent.
 pub(crate) fn stamped() -> ScriptedModel {
     ScriptedModel::with(vec![ScriptedRule {
         say: Some("token ".into()),
@@ -82,7 +81,7 @@ pub(crate) fn stamped() -> ScriptedModel {
     }])
 }
 
-/// A client of a session of its own.
+/// Client with a session of its own.
 pub(crate) async fn client(server: &TestServer) -> TestSocket {
     let mut socket = TestSocket::open(&server.rest).await;
     socket.send_request("initialize", json!({})).await;
@@ -105,7 +104,7 @@ async fn all<F: Future<Output: Send> + Send + 'static>(clients: impl Iterator<It
     done
 }
 
-/// How long each token took that is read from the model itself, in microseconds.
+/// Returns the time of each token that is read from the model itself, in microseconds.
 pub(crate) async fn read(url: String, late: Duration) -> Figures {
     sleep(late).await;
     let body =
@@ -119,7 +118,7 @@ pub(crate) async fn read(url: String, late: Duration) -> Figures {
     figures
 }
 
-/// How long each token of a turn took, in microseconds.
+/// Returns the time of each token of a turn, in microseconds.
 pub(crate) async fn turn(socket: &mut TestSocket, late: Duration) -> Figures {
     sleep(late).await;
     socket.send_request("message", json!({ "content": "go" })).await;
@@ -135,8 +134,8 @@ pub(crate) async fn turn(socket: &mut TestSocket, late: Duration) -> Figures {
     }
 }
 
-/// A way to `url` of as many hops as Greenroom's: into the server, into the agent's process, back into the server. Ends
-/// with its first connection.
+/// Opens a way to `url` with as many hops as Greenroom's: into the server, into the agent's
+/// process, back into the server. Ends with its first connection.
 fn hops(url: &str) -> String {
     let listener = TcpListener::bind((Ipv4Addr::LOCALHOST, 0)).expect("a free port");
     let address = listener.local_addr().expect("it is bound");
@@ -157,7 +156,7 @@ fn hops(url: &str) -> String {
     format!("http://{address}")
 }
 
-/// Not `io::copy`: each piece goes on at once.
+/// Unlike `io::copy`, passes each piece on at once.
 fn copy(mut from: impl Read, mut to: impl Write) -> io::Result<()> {
     let mut buffer = vec![0; 16 * 1024];
     loop {
@@ -168,7 +167,7 @@ fn copy(mut from: impl Read, mut to: impl Write) -> io::Result<()> {
     }
 }
 
-/// Every word that is a time in microseconds tells how long it took to get here.
+/// Reads the words that are times in microseconds, and records how long each took to arrive.
 fn stamps(text: &str, figures: &mut Figures) {
     let now = SystemTime::now().duration_since(UNIX_EPOCH).expect("it is after 1970").as_micros() as f64;
     let words = text.split(|c: char| !c.is_ascii_digit()).filter(|word| word.len() == 16);

@@ -1,7 +1,8 @@
-//! The page in a real browser: what it loads, how soon a long session is on the screen, and whether it keeps up.
+//! The page in a real browser: bytes loaded, time until a long session is on the screen, and frames
+//! dropped while tokens stream.
 //!
-//! Times are the browser's own. Frames are counted beside those of an empty page in the same run: a busy machine drops some
-//! of them, whoever draws.
+//! Times are the browser's own. Dropped frames are counted beside those of an empty page in the
+//! same run, because a busy machine drops some of them for any page.
 
 use std::time::Duration;
 
@@ -10,38 +11,36 @@ use serde_json::{Value, json};
 use tempfile::NamedTempFile;
 use tokio::time::sleep;
 
-use crate::{
-    chromium::{TestBrowser, devtools},
-    figures::{Figures, table},
-    harness::{
-        driver::TestDriver,
-        puppet::PuppetAgent,
-        server::{TestServer, TestServerOptions},
-    },
+use crate::figures::{Figures, table};
+use greenroom_testkit::chromium::{TestBrowser, devtools};
+use greenroom_testkit::{
+    driver::TestDriver,
+    puppet::PuppetAgent,
+    server::{TestServer, TestServerOptions},
 };
 
-/// How long the session is that is opened, in events.
+/// Length of the opened session, in events.
 const EVENTS: usize = 10_000;
 const OPENINGS: usize = 9;
 const KEYSTROKES: usize = 100;
-/// How long the answer is already into which tokens stream, bytes.
+/// Length of the answer into which tokens stream, in bytes.
 const ANSWER: usize = 100 * 1024;
 const TOKENS_PER_SECOND: usize = 200;
 const SECONDS: usize = 8;
 
-/// Between two openings. A browser that closes a page of ten thousand events still has work with it, and two cores.
+/// Wait between two openings. A browser still works for a while after it closed a long page.
 const REST: Duration = Duration::from_millis(300);
 
-/// Until the first look at a tab: the browser would do each look before it goes on with the page.
+/// Wait before the first look at a tab. An earlier look would delay the page.
 const LOOK: Duration = Duration::from_millis(700);
 
-/// What the newest row says, so often that it is the largest thing on the screen.
+/// Text of the newest row, repeated so that the row is the largest thing on the screen.
 const NEWEST: &str = "THE LAST WORD";
 const REPEATED: usize = 30;
 const NEWEST_IS_THERE: &str = "document.querySelector('[role=log]')?.textContent.includes('THE LAST WORD')";
 
-/// When a tab that nobody watched had its largest content on the screen, what that says, and when it first painted anything; in
-/// milliseconds since the navigation began, as the browser has noted it.
+/// Largest contentful paint of an unwatched tab, its text, and the first paint, in milliseconds
+/// since the navigation began, as recorded by the browser.
 const PAINTED: &str = r#"
     const done = arguments[0];
     new PerformanceObserver((list) => {
@@ -50,7 +49,7 @@ const PAINTED: &str = r#"
     }).observe({ type: 'largest-contentful-paint', buffered: true });
 "#;
 
-/// Says in `window.opened` when the newest row was on the screen, in the browser's own words.
+/// Sets `window.opened` to the time at which the newest row was on the screen, by the browser.
 const WATCH: &str = r#"
     new PerformanceObserver((list) => list.getEntries().forEach(({ startTime }) => (window.opened = startTime)))
         .observe({ type: 'element' });
@@ -63,7 +62,7 @@ const WATCH: &str = r#"
     }).observe(document, { childList: true, subtree: true });
 "#;
 
-/// The screen as it was first drawn, with as many rows as the page mounts at first, but without any script: the text of an HTML file.
+/// Static HTML of the first screen, with as many rows as the page mounts first, without a script.
 const STILL: &str = r#"
     const done = arguments[0];
     const inner = document.documentElement.cloneNode(true);
@@ -79,7 +78,7 @@ const STILL: &str = r#"
     });
 "#;
 
-/// Counts the frames of so many milliseconds: how many were due at 60 a second, and how many of them did not come.
+/// Counts frames for this many milliseconds: those due at 60 a second, and those dropped.
 const FRAMES: &str = r#"
     const [ms, done] = [arguments[0], arguments[arguments.length - 1]];
     const began = performance.now();
@@ -127,7 +126,7 @@ pub(crate) async fn run() {
     browser.close().await;
 }
 
-/// Returns a session in which nothing has happened.
+/// Returns a session without events.
 async fn loads(server: &TestServer, browser: &TestBrowser, rows: &mut Vec<Vec<String>>) -> String {
     browser.client.goto(&server.rest.link()).await.expect("the page loads");
     until(browser, "document.querySelector('textarea')").await;
@@ -140,7 +139,8 @@ async fn loads(server: &TestServer, browser: &TestBrowser, rows: &mut Vec<Vec<St
     let session_id = server.rest.create(json!({ "title": "Empty" })).await;
     server.rest.until_state(&session_id, "idle").await;
     browser.client.goto(&address(server, &session_id)).await.expect("the page loads");
-    until(browser, "performance.getEntriesByType('resource').some(({ name }) => name.includes('/part-lazyBundle-'))").await;
+    until(browser, "performance.getEntriesByType('resource').some(({ name }) => name.includes('/part-lazyBundle-'))")
+        .await;
     let first = bytes("name.includes('/assets/app-')");
     let all = bytes("name.endsWith('.js')");
     rows.push(vec!["JavaScript that is loaded first, gzip".into(), kib(&eval(browser, &first).await), "60 KiB".into()]);
@@ -148,7 +148,7 @@ async fn loads(server: &TestServer, browser: &TestBrowser, rows: &mut Vec<Vec<St
     session_id
 }
 
-/// Thoughts, texts with code, commands with output and edits, as a long piece of work has them.
+/// Adds thoughts, texts with code, commands with output and edits, as in a long piece of work.
 async fn work(agent: &mut PuppetAgent) {
     let say = |text: String| json!({ "observation": "message", "content": text, "extras": {} });
     let mut events = 4;
@@ -186,7 +186,7 @@ async fn work(agent: &mut PuppetAgent) {
     agent.until_acknowledged().await;
 }
 
-/// In a new tab, and from the list; beside the same screen without any script, and a session without events.
+/// Opens the session in a new tab and from the list, beside the static screen and an empty session.
 async fn opens(server: &TestServer, browser: &TestBrowser, session: &str, empty: &str, rows: &mut Vec<Vec<String>>) {
     let address = self::address(server, session);
     let still = still(browser, &address).await;
@@ -234,8 +234,8 @@ async fn still(browser: &TestBrowser, address: &str) -> NamedTempFile {
     file
 }
 
-/// As a link opens it that another program hands over. Returns when the largest text was on the screen, which is the expected one,
-/// and when anything was.
+/// Opens the session as a link from another program does. Returns the time of the largest paint,
+/// checked to be the expected text, and of the first paint.
 async fn in_new_tab(browser: &TestBrowser, address: &str, expected: &str) -> (f64, f64) {
     let client = &browser.client;
     let here = client.window().await.expect("a tab");
@@ -252,7 +252,7 @@ async fn in_new_tab(browser: &TestBrowser, address: &str, expected: &str) -> (f6
     (painted[0].as_f64().expect("a time"), painted[2].as_f64().expect("a time"))
 }
 
-/// A keystroke with all that follows from it, up to where the browser only has to paint.
+/// Measures a keystroke with all its work, up to the browser's paint.
 async fn types(browser: &TestBrowser, rows: &mut Vec<Vec<String>>) {
     let script = format!(
         r#"(async () => {{
@@ -264,7 +264,7 @@ async fn types(browser: &TestBrowser, rows: &mut Vec<Vec<String>>) {
                 field.dispatchEvent(new KeyboardEvent('keydown', {{ key: 'a', bubbles: true }}));
                 set.call(field, field.value + 'a');
                 field.dispatchEvent(new InputEvent('input', {{ data: 'a', bubbles: true }}));
-                // What it changes is drawn when the event is over, which in a script is not before it waits.
+                // The change is drawn after the event; in a script, that is after this await.
                 for (let turn = 0; turn < 3; turn += 1) await null;
                 document.body.offsetHeight;
                 times.push(performance.now() - began);
@@ -332,7 +332,7 @@ async fn eval(browser: &TestBrowser, expression: &str) -> Value {
 }
 
 async fn until(browser: &TestBrowser, expression: &str) {
-    crate::harness::eventually(expression, || async {
+    greenroom_testkit::eventually(expression, || async {
         eval(browser, &format!("Boolean({expression})")).await == json!(true)
     })
     .await;

@@ -15,7 +15,9 @@ impl TestCounts {
         self.failed += other.failed;
     }
 
-    /// Reads the totals of a JUnit report, which nextest writes: `<testsuites tests="3" failures="1" errors="0" …>`.
+    /// Reads the totals of nextest's JUnit report.
+    ///
+    /// Format: `<testsuites tests="3" failures="1" errors="0" …>`.
     ///
     /// Returns `None` if the report has no such element.
     pub(crate) fn from_junit(report: &str) -> Option<TestCounts> {
@@ -29,7 +31,7 @@ impl TestCounts {
         Some(TestCounts { passed: number("tests")?.checked_sub(failed)?, failed })
     }
 
-    /// Reads one line of node's test runner: `# pass 3` and `# fail 0`, or `ℹ pass 3` on a terminal.
+    /// Reads one line of node's test runner: `# pass 3`, or `ℹ pass 3` on a terminal.
     pub(crate) fn from_node(line: &str) -> TestCounts {
         let count = |word: &str| {
             let summary = line.strip_prefix("# ").or_else(|| line.strip_prefix("ℹ "));

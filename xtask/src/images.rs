@@ -58,7 +58,8 @@ fn debian_tree(tree: &Path) -> Result<(), String> {
     output(&mut debootstrap).map(drop)
 }
 
-/// Mirror that this machine's apt uses, if its configuration names one. The default may be unreachable.
+/// Mirror that this machine's apt uses, if its configuration names one.
+/// The default may be unreachable.
 fn apt_mirror() -> Option<String> {
     let list =
         output(Command::new("apt-get").args(["indextargets", "--format", "$(REPO_URI)", "Created-By: Packages"]));

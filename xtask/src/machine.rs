@@ -1,4 +1,4 @@
-//! Prerequisites of the tests: Debian packages if they may be installed, and a Docker engine if none runs.
+//! Prerequisites of the tests: Debian packages, if they may be installed, and a Docker engine.
 
 use std::{
     cell::RefCell,
@@ -109,7 +109,7 @@ impl Machine {
             return Err("no Docker engine answers, and only root can start one".to_owned());
         }
         self.install(&ENGINE)?;
-        // Sandboxes have no network, so the engine may run without a bridge if the kernel refuses one.
+        // Sandboxes have no network, so the engine may run without a bridge.
         self.start_engine(&[]).or_else(|first| {
             println!("  {first}; trying without a network of its own");
             self.start_engine(&["--iptables=false", "--ip6tables=false", "--bridge=none"])
@@ -154,7 +154,7 @@ impl Machine {
             return Err(format!("not installed here: {packages} (Debian: `apt install {packages}`)"));
         }
         apt_get(&["update", "--quiet"])?;
-        // One by one: a package that this Debian lacks (docker-cli) may not be needed after the one before it.
+        // One by one: a package that this Debian lacks (docker-cli) may be superfluous by then.
         for one in needed {
             if !on_path(one.program) {
                 apt_get(&["install", "--yes", "--quiet", "--no-install-recommends", one.package])?;
@@ -194,7 +194,8 @@ fn missing(needed: &[Needed]) -> Vec<&'static str> {
     needed.iter().filter(|needed| !on_path(needed.program)).map(|needed| needed.package).collect()
 }
 
-/// Returns true if the program exists on `PATH` or in an `sbin` directory, which root's `PATH` may lack.
+/// Returns true if the program exists on `PATH` or in an `sbin` directory.
+/// Root's `PATH` may lack the latter.
 pub(crate) fn on_path(program: &str) -> bool {
     let path = env::var_os("PATH").unwrap_or_default();
     let sbin = ["/usr/sbin", "/sbin"].map(PathBuf::from);

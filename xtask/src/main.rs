@@ -1,4 +1,4 @@
-//! Greenroom's own commands. Few dependencies on purpose: this crate is compiled before everything else.
+//! Greenroom's own commands. Few dependencies: this crate is compiled before everything else.
 //!
 //! | command | purpose |
 //! |---|---|
@@ -39,8 +39,8 @@ enum Task {
     },
     /// Measure the optimised binaries
     Bench {
-        /// `start`, `back`, `replay`, `memory`, `tokens`, `relay`, `flood`, `interrupt`, `faults`, `pause` or `ui`;
-        /// without a name, all of them
+        /// `start`, `back`, `replay`, `memory`, `tokens`, `relay`, `flood`, `interrupt`,
+        /// `faults`, `pause` or `ui`; without a name, all of them
         names: Vec<String>,
     },
     /// Inject random faults and check the promises

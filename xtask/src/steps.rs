@@ -1,4 +1,4 @@
-//! `cargo xtask test`: runs the checks of one lane in order, names and times each, and stops at the first failure.
+//! `cargo xtask test`: runs the checks of one lane in order, and stops at the first failure.
 
 use std::{
     collections::BTreeSet,
@@ -26,7 +26,7 @@ pub(crate) enum Lane {
     All,
 }
 
-/// One check.
+/// Single check of a lane.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, ValueEnum)]
 pub(crate) enum Step {
     /// `cargo fmt --check`

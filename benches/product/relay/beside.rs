@@ -1,4 +1,4 @@
-//! The bench's agent where no Greenroom is before it: for clients that come directly, and for those that come through a proxy.
+//! The bench's agent without Greenroom: for direct clients, and for clients through a proxy.
 
 use std::{
     fs,
@@ -29,11 +29,11 @@ use super::{
 };
 use crate::figures::Figures;
 
-/// Each beginning where chance has it.
+/// Pace with a random start for each connection.
 const EVENLY: SendPace = SendPace::Every { late: Duration::ZERO };
 
-/// The same agent without a server: behind the proxy and the hop on Unix sockets, as Greenroom dials it, and on a port for those
-/// who come directly.
+/// The same agent without a server: on Unix sockets for the proxy and the hop, as Greenroom dials
+/// it, and on a port for direct clients.
 pub(super) struct BaselineAgent {
     port: u16,
     proxy: u16,
@@ -42,12 +42,12 @@ pub(super) struct BaselineAgent {
     listening: [JoinHandle<()>; 3],
 }
 
-/// What all connections of the agent obey.
+/// Pace that all connections of the agent follow.
 #[derive(Default)]
 struct BaselineSignal {
-    /// Which way speaks, and at what pace. Changes by a lock, and is looked at without one.
+    /// Path that sends, and its pace. Written under a lock, read without one.
     now: watch::Sender<Option<(RelayPath, SendPace)>>,
-    /// Counts the changes.
+    /// Number of changes.
     changes: AtomicUsize,
     stop: AtomicBool,
     waiting: tokio::sync::Notify,
@@ -107,7 +107,8 @@ impl BaselineAgent {
         rate(&self.speak(run, RelayPath::Proxied, pace).await)
     }
 
-    /// Every agent says so much, without any pause; frames a second until every client has all of it.
+    /// Lets every agent send this many frames without a pause. Returns frames a second until every
+    /// client has all of them.
     pub(super) async fn flood(&self, run: &mut RelayClients, way: RelayPath, frames: u64) -> f64 {
         self.signal.say(Some((way, SendPace::Flood { frames })));
         let rate = run.read_all(frames).await;
@@ -143,7 +144,7 @@ fn listen(path: &Path, way: RelayPath, signal: Arc<BaselineSignal>) -> JoinHandl
     })
 }
 
-/// One connection of the agent: the frames that a client of Greenroom would see.
+/// Serves one connection of the agent: the frames that a client of Greenroom would see.
 async fn serve<S: AsyncRead + AsyncWrite + Unpin>(stream: S, way: RelayPath, signal: Arc<BaselineSignal>) {
     let Ok(mut socket) = accept_async_with_config(stream, Some(small())).await else { return };
     let (mut speaker, late) = (PacedSender::new(), EVERY.mul_f64(fastrand::f64()));
@@ -155,14 +156,14 @@ async fn serve<S: AsyncRead + AsyncWrite + Unpin>(stream: S, way: RelayPath, sig
         let changes = signal.changes.load(Relaxed);
         if changes != known {
             (known, now) = (changes, *signal.now.borrow());
-            // Those of the last pace.
+            // Frames of the last pace.
             ARRIVED[speaker.number].forget_permits(usize::MAX >> 4);
         }
         let speaks = now.filter(|(speaks, pace)| *speaks == way && !speaker.has_said_all(*pace));
         let Some((_, pace)) = speaks else {
             offset = 0;
             let mut woken = pin!(signal.waiting.notified());
-            // What is said from here on is not missed.
+            // Frames from here on are not missed.
             woken.as_mut().enable();
             if signal.changes.load(Relaxed) == known {
                 woken.await;

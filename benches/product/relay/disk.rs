@@ -1,4 +1,4 @@
-//! The disk alone, while nothing else asks for anything: what no journal that waits for it can do better.
+//! The disk alone, without other load: the floor for any journal that waits for it.
 
 use std::{
     fs::File,
@@ -12,12 +12,13 @@ use crate::figures::{Figures, table};
 
 const WATCHED: Duration = Duration::from_secs(10);
 const EVERY: Duration = Duration::from_millis(1);
-/// A write, and what the file has already that is written over: about what events of a thousand connections are in a millisecond.
+/// Size of a write over existing bytes: about the events of a thousand connections in a
+/// millisecond.
 const BYTES: usize = 2_000;
-/// From then on it stands still.
+/// Wait after which the disk stands still.
 const LONG: Duration = Duration::from_millis(3);
 
-/// Prints how long a small write takes until it is on the disk, and what share of the time the disk stands still.
+/// Prints the time of a small synced write, and the share of time in which the disk stands still.
 pub(super) fn alone(home: &Path) {
     let file = File::create(home.join("disk")).expect("a file");
     let most = WATCHED.as_millis() as usize * BYTES;

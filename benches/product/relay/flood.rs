@@ -1,21 +1,19 @@
-//! How long it takes until every client has what its agent says as fast as it is let: beside nginx, and beside the smallest hop
-//! with a log.
+//! Flood: time until every client has all frames that its agent sends as fast as it may.
 //!
-//! It ends, as what Greenroom takes from an agent is not held to what a client reads: of a flood without an end it would be said how
-//! it divides its time between the two, and not how much goes through.
+//! Measured beside nginx, and beside the smallest hop with a log. The flood ends: what Greenroom
+//! takes from an agent is not bound to what a client reads. An endless flood would measure how the
+//! server divides its time between both, not its throughput.
 
 use super::{BaselineAgent, CONNECTIONS, NginxProxy, RelayClients, RelayPath, clients, raise_descriptors, sessions};
-use crate::{
-    figures::{Figures, table, times},
-    harness::{
-        driver::TestDriver,
-        server::{TestServer, TestServerOptions},
-    },
+use crate::figures::{Figures, table, times};
+use greenroom_testkit::{
+    driver::TestDriver,
+    server::{TestServer, TestServerOptions},
 };
 
-/// So often each way has its turn, and the median counts.
+/// Turns of each way; the median counts.
 const ROUNDS: usize = 5;
-/// What all say in one, together.
+/// Frames of all agents together, in one flood.
 const FRAMES: u64 = 1_200_000;
 
 pub(crate) async fn run() {

@@ -1,5 +1,6 @@
-//! The smallest hop that promises what Greenroom does of an event: one thread that reads what has come, has it on disk, and
-//! passes it on. It knows no sessions, looks into no frame, and wakes nobody between the disk and the sockets.
+//! The smallest hop with Greenroom's promise for events: one thread that reads, writes to disk, and
+//! passes on. The hop has no sessions, parses no frame, and wakes no thread between disk and
+//! sockets.
 
 use std::{
     fs::File,
@@ -18,21 +19,22 @@ use rustix::{
     event::epoll::{self, EventData, EventFlags},
 };
 
-/// How long the log is before it begins anew, bytes.
+/// Length of the log before it starts over, in bytes.
 const LOG: u64 = 64 << 20;
-/// What epoll says of the listener; of a pair it says its number twice, and one more for the agent's side.
+/// Epoll data of the listener. A pair has twice its number, plus one for the agent's side.
 const LISTENER: u64 = u64::MAX;
 
-/// A client, and the agent that it was connected to.
+/// Client, and the agent connection opened for it.
 struct HopPair {
     client: TcpStream,
     agent: UnixStream,
 }
 
-/// Starts one before the agent who listens on this socket, with a log in this directory; returns its port. It ends with the process.
+/// Starts a hop before the agent on this socket, with a log in this directory. Returns its port.
+/// The hop ends with the process.
 pub(super) fn start(home: &Path, agent: PathBuf) -> u16 {
     let log = File::create(home.join("hop.log")).expect("a log");
-    // As Greenroom's journal does: where a file does not grow, the file system has nothing of its own to commit.
+    // Like Greenroom's journal: while a file does not grow, the file system commits nothing itself.
     log.write_all_at(&vec![0; LOG as usize], 0).and_then(|()| log.sync_all()).expect("there is room");
     let listener = TcpListener::bind((Ipv4Addr::LOCALHOST, 0)).expect("a port");
     let port = listener.local_addr().expect("an address").port();
@@ -89,7 +91,7 @@ fn run(listener: &TcpListener, agent: &Path, log: &File) -> io::Result<()> {
         let mut rest = &bytes[..];
         for (n, len) in parts.drain(..) {
             let (frame, more) = rest.split_at(len);
-            // A client that went away.
+            // A client that disconnected.
             let _ = pairs[n].client.write_all(frame);
             rest = more;
         }

@@ -1,4 +1,4 @@
-//! nginx as a plain WebSocket proxy, which the relay is measured beside.
+//! nginx as a plain WebSocket proxy, measured beside the relay.
 
 use std::{
     fs, io,
@@ -8,7 +8,7 @@ use std::{
     time::Duration,
 };
 
-use crate::harness::host;
+use greenroom_testkit::host;
 
 /// Descriptors: two for each idle connection here and at the proxy, and some more.
 pub(super) const DESCRIPTORS: u64 = 100_000;
@@ -38,7 +38,7 @@ impl NginxProxy {
             connections = DESCRIPTORS / 4,
         );
         fs::write(home.join("nginx.conf"), config)?;
-        // Its workers are another user's.
+        // The workers run as another user.
         fs::set_permissions(home, std::os::unix::fs::PermissionsExt::from_mode(0o755))?;
         let child = Command::new("nginx")
             .args(["-c", &at("nginx.conf"), "-e", &at("nginx.log")])
@@ -55,7 +55,7 @@ impl NginxProxy {
         Err(io::Error::other(format!("nginx does not listen: {}", said.trim())))
     }
 
-    /// Of all its processes, KiB.
+    /// Returns the memory of all its processes, in KiB.
     pub(super) fn memory(&mut self) -> u64 {
         let master = self.child.id() as i32;
         host::children(master).into_iter().chain([master]).map(host::resident_kib).sum()
@@ -65,7 +65,7 @@ impl NginxProxy {
 impl Drop for NginxProxy {
     fn drop(&mut self) {
         host::kill(self.child.id() as i32, rustix::process::Signal::TERM);
-        // It ends its workers first.
+        // nginx ends its workers first.
         let _ = self.child.wait();
     }
 }
@@ -74,7 +74,7 @@ pub(super) fn raise_descriptors() {
     use rustix::process::{Resource, Rlimit, getrlimit, setrlimit};
     let most = getrlimit(Resource::Nofile).maximum;
     let wanted = Rlimit { current: Some(DESCRIPTORS), maximum: Some(DESCRIPTORS) };
-    // As nobody in particular one has what the limit says, and the idle connections may then be too many.
+    // Without root the limit is fixed, and may be too low for the idle connections.
     if setrlimit(Resource::Nofile, wanted).is_err() {
         let _ = setrlimit(Resource::Nofile, Rlimit { current: most, maximum: most });
     }
