@@ -3,7 +3,7 @@
 //! | command | purpose |
 //! |---|---|
 //! | `cargo xtask test` | sets the machine up and runs the checks of a [`steps::Lane`] in order |
-//! | `cargo xtask bench` | measures the optimised binaries; the benches are in `benches/product/` |
+//! | `cargo xtask bench` | measures the `dist` binaries; the benches are in `benches/product/` |
 //! | `cargo xtask soak` | injects random faults and checks the promises; see `tests/soak/` |
 
 use std::process::{Command, ExitCode};
@@ -71,7 +71,7 @@ fn bench(names: &[String]) -> ExitCode {
     if let Err(reason) = machine.engine().and_then(|()| images::make_all()) {
         println!("without Docker: {reason}");
     }
-    run(runner::cargo().args(["bench", "--workspace", "--bench", "product", "--"]).args(names))
+    run(runner::cargo().args(["bench", "--profile", "dist", "--workspace", "--bench", "product", "--"]).args(names))
 }
 
 fn soak(minutes: u64, sessions: u64, seed: Option<u64>, docker: bool) -> ExitCode {
@@ -81,7 +81,7 @@ fn soak(minutes: u64, sessions: u64, seed: Option<u64>, docker: bool) -> ExitCod
         return ExitCode::FAILURE;
     }
     let mut cargo = runner::cargo();
-    cargo.args(["bench", "--workspace", "--bench", "soak", "--"]);
+    cargo.args(["bench", "--profile", "dist", "--workspace", "--bench", "soak", "--"]);
     cargo.args(["--minutes", &minutes.to_string(), "--sessions", &sessions.to_string()]);
     if let Some(seed) = seed {
         cargo.args(["--seed", &seed.to_string()]);

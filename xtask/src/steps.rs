@@ -186,7 +186,8 @@ fn browser(machine: &Machine) -> StepOutcome {
 
 fn soak(machine: &Machine) -> StepOutcome {
     let soak = |driver: &[&str]| {
-        let args = [&["bench", "--workspace", "--bench", "soak", "--", "--minutes", "5"], driver].concat();
+        let args = [&["bench", "--profile", "dist", "--workspace", "--bench", "soak", "--", "--minutes", "5"], driver]
+            .concat();
         Runner::cargo(&args).outcome()
     };
     match (soak(&[]), machine.engine().and_then(|()| images::make_all())) {
