@@ -1,9 +1,8 @@
 //! Benches of the product, each beside its own parts: the engine's commands, a model without a
 //! supervisor.
 //!
-//! `cargo xtask bench [NAME …]` runs them on `dist` binaries. Compare ratios of one run: figures
-//! move
-//! with the machine.
+//! `cargo xtask bench [NAME …]` runs them on `dist` binaries. Compare ratios of one run:
+//! figures move with the machine.
 
 use greenroom_testkit::driver::TestDriver;
 
