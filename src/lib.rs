@@ -34,10 +34,12 @@
 //! # Path of a message
 //!
 //! 1. `frontend::socket` receives a client's frame and sends the request to its [`session`].
-//! 2. The session decides, and appends the new events to the [`store`].
+//! 2. The session's pure rules turn the request into new events and effects. The session appends
+//!    the events to the [`store`].
 //! 3. When the events are on disk, clients receive them, and the [`link`] delivers the agent's
 //!    command.
-//! 4. The agent works. Its reports come back over the link and pass steps 2 and 3.
+//! 4. The agent works. Its reports come back over the link and pass steps 2 and 3. Deltas (text
+//!    that still grows) pass neither: the link hands them to the session's subscribers directly.
 
 pub mod actor_registry;
 pub mod allocator;

@@ -117,7 +117,7 @@ pub async fn start(config: Config) -> Result<RunningServer, StartError> {
     let (shared, volumes) = wiring::split_shared_workspace(volumes);
     let workspaces = WorkspaceDirs { root: data.workspaces(), shared, uid, gid };
     let start_limiter = Arc::new(link::StartLimiter::new(config.sandbox.max_starting, config.sandbox.max_waiting));
-    let link = Arc::new(link::LinkParts {
+    let link = Arc::new(link::LinkDeps {
         sandbox: sandbox.clone(),
         gateway: gateway.clone(),
         store: store.clone(),

@@ -1,7 +1,7 @@
-//! The order of the modules of `src/`, and the fences around third-party crates, read from the sources themselves.
+//! Layer order of the modules of `src/`, and fences around third-party crates. Reads the sources.
 //!
-//! A module imports only from layers below its own. That is what keeps a session free of HTTP, Docker and clocks, and
-//! every part small enough to be read alone.
+//! A module imports only from layers below its own. The rule keeps a session free of HTTP, Docker
+//! and clocks, and every part small enough to be read alone.
 
 use std::{
     collections::BTreeSet,
@@ -9,7 +9,7 @@ use std::{
     path::{Path, PathBuf},
 };
 
-/// From the ground up. Modules of one layer do not know each other, but for the ground, which is one family.
+/// Layers, lowest first. Modules of one layer do not import each other; the lowest layer is exempt.
 const LAYERS: [&[&str]; 12] = [
     &["config", "telemetry", "actor_registry", "clock", "data", "allocator", "wake_batch"],
     &["store", "sandbox", "gateway"],
@@ -25,10 +25,10 @@ const LAYERS: [&[&str]; 12] = [
     &["main"],
 ];
 
-/// Who may name one thing of a neighbour, and which: (importer, imported path).
+/// Allowed imports from the same layer: (importer, imported path).
 const EXCEPTIONS: [(&str, &str); 2] = [("sandbox", "store::SessionId"), ("gateway", "store::SessionId")];
 
-/// A crate and the only place that may name it.
+/// Crates with the only directory that may name each.
 const FENCES: [(&str, &str); 6] = [
     ("bollard", "sandbox/docker"),
     ("greenroom_jailer", "sandbox/process"),
@@ -73,19 +73,19 @@ fn third_party_crates_stay_behind_their_ports() {
     }
     assert!(
         wrong.is_empty(),
-        "\n  {}\nSay what you need as a method or a type of the port in that directory's parent, and call that",
+        "\n  {}\nAdd a method or a type to the port in that directory's parent, and use that",
         wrong.join("\n  ")
     );
 }
 
-/// Every source file of the server, by its path below `src/`, without comments.
+/// Returns every source file of the server, by its path below `src/`, without comments.
 fn sources() -> Vec<(PathBuf, String)> {
     let src = Path::new(env!("CARGO_MANIFEST_DIR")).join("src");
     let mut found = Vec::new();
     collect(&src, &mut found);
     let sources = found.into_iter().map(|path| {
         let text = fs::read_to_string(&path).unwrap_or_else(|e| panic!("`{}`: {e}", path.display()));
-        let below = path.strip_prefix(&src).expect("it was found there").to_path_buf();
+        let below = path.strip_prefix(&src).expect("files were collected below `src/`").to_path_buf();
         (below, without_comments(&text))
     });
     sources.collect()
@@ -102,7 +102,7 @@ fn collect(dir: &Path, found: &mut Vec<PathBuf>) {
     }
 }
 
-/// The top-level module that a file belongs to: `session` for `session/turn/rules.rs` and for `session.rs`.
+/// Returns the top-level module of a file: `session` for `session/turn/rules.rs` and `session.rs`.
 fn module_of(path: &Path) -> String {
     let first = path.iter().next().expect("a path below src/").to_string_lossy();
     first.trim_end_matches(".rs").to_owned()
@@ -118,7 +118,9 @@ fn without_comments(source: &str) -> String {
     source.lines().map(|line| line.split("//").next().unwrap_or_default()).collect::<Vec<_>>().join("\n")
 }
 
-/// What a file takes from its own crate: `store::SessionId` for `use crate::{store::SessionId, …}` and for a path in code.
+/// Returns the paths that a file imports from its own crate, two names deep.
+///
+/// `store::SessionId` for `use crate::{store::SessionId, …}`, and for a path in code.
 fn imports(source: &str) -> BTreeSet<String> {
     let mut found = BTreeSet::new();
     for (at, _) in source.match_indices("crate::") {
@@ -130,7 +132,7 @@ fn imports(source: &str) -> BTreeSet<String> {
     found
 }
 
-/// Takes one path, or each path of a group, to the depth of two names.
+/// Adds one path, or each path of a group, two names deep.
 fn take(text: &str, prefix: &str, found: &mut BTreeSet<String>) {
     let text = text.trim_start();
     if let Some(group) = text.strip_prefix('{') {
@@ -150,7 +152,7 @@ fn take(text: &str, prefix: &str, found: &mut BTreeSet<String>) {
     }
 }
 
-/// The comma-separated parts of a group, up to its closing brace.
+/// Returns the comma-separated parts of a group, up to its closing brace.
 fn parts(group: &str) -> Vec<&str> {
     let (mut depth, mut from, mut parts) = (0, 0, Vec::new());
     for (at, c) in group.char_indices() {

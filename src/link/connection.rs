@@ -1,14 +1,15 @@
 //! Connection with an agent, from its `hello` to its end. The protocol is in
 //! `greenroom_protocol::link`; docs/internals/link.md explains the design.
 //!
-//! - [`InFlightReports`] bounds the reports in flight to disk. When full: the link stops reading
-//!   the agent's socket. A report that is not a plain event is answered before the next frame is
-//!   read.
+//! - [`InFlightBatches`] is the window of reports in flight to disk. When full: the link stops
+//!   reading the agent's socket.
+//! - After a report that is not [batchable](is_batchable), the next frame is read only when the
+//!   session has processed the report.
 //! - A delta causes no transition and is not stored. It bypasses the session and goes straight into
 //!   [`SessionBroadcast`], which subscribers poll.
-//! - An event wakes the connection once, on arrival. The results of session and disk are read only
-//!   when needed. That is before a delta, when an acknowledgement is due, and when the window is
-//!   full. With a thousand agents, each saved wake-up would find cold caches.
+//! - A batch of events wakes the connection once, on arrival. The session's answer is awaited only
+//!   before a delta. The results of the disk are read only if an acknowledgement is due or the
+//!   window is full. With a thousand agents, each further wake-up would find cold caches.
 
 mod in_flight;
 mod liveness;
@@ -39,7 +40,7 @@ use tokio_tungstenite::{
 };
 
 use self::{
-    in_flight::{InFlightProgress, InFlightReport, InFlightReports},
+    in_flight::{InFlightBatch, InFlightBatches, InFlightProgress},
     liveness::{LivenessAction, LivenessMonitor, with_liveness_timeout},
 };
 use super::{
@@ -62,14 +63,14 @@ const BATCH_BYTES: usize = 64 << 10;
 /// Read buffer for an agent's socket, in bytes. Holds a dozen small events of a flood. Each live
 /// session has one such buffer.
 const READ_BUFFER: usize = 3 << 10;
-/// Longest item name or request name, in bytes. Names of the built-in agent have about 40.
+/// Longest item name or approval request id, in bytes. Those of the built-in agent have about 40.
 const NAME_LIMIT: usize = 256;
 /// Longest boot id, in bytes. Each report stores the boot id in the session record.
 const BOOT_LIMIT: usize = 64;
 /// Journal bytes that go into one `history` frame.
 const HISTORY_FRAME_BYTES: usize = 256 << 10;
-/// Longest truncated message that is restored whole in the history, in bytes. Half of what
-/// the agent sends to a model.
+/// Longest message that the history contains whole although its event is truncated, in bytes.
+/// About half of what the built-in agent sends to a model.
 const MESSAGE_LIMIT: usize = 256 << 10;
 
 /// Reason for the end of a connection.
@@ -78,8 +79,9 @@ pub(super) enum DisconnectReason {
     Disconnected(String),
     /// The agent broke the protocol, so another connection would not help.
     ProtocolViolation(String),
-    /// The agent owed a reply and sent nothing for 60 s, despite a ping after 30 s.
+    /// The agent sent nothing for 60 s although it owed a reply, its `hello`, or a read.
     Unresponsive,
+    /// The session's actor is gone. The sandbox keeps running.
     SessionGone,
 }
 
@@ -121,7 +123,8 @@ pub(super) async fn serve_connection(
         .max_write_buffer_size(2 * LINK_FRAME_LIMIT)
         .max_message_size(Some(LINK_FRAME_LIMIT))
         .max_frame_size(Some(LINK_FRAME_LIMIT));
-    // Boxed, as is every short-lived future here: each live session holds one of the outer future.
+    // Boxed, as is every short-lived future here. Each live session keeps the outer future in
+    // memory, and a boxed part does not enlarge it.
     let socket = match Box::pin(with_liveness_timeout(pause_flag, client_handshake(stream, config))).await {
         Ok(Ok(socket)) => socket,
         Ok(Err(e)) => return DisconnectReason::Disconnected(e.to_string()),
@@ -140,12 +143,12 @@ pub(super) async fn serve_connection(
         pause_flag,
         liveness,
     };
-    let mut in_flight = InFlightReports::default();
+    let mut in_flight = InFlightBatches::default();
     let reason = match connection.run(commands, progress, &mut in_flight).await {
         Ok(never) => never,
         Err(reason) => reason,
     };
-    // The result of the last batch was not read yet.
+    // The session may not have processed the last batch. Its result is collected below.
     if matches!(reason, DisconnectReason::Disconnected(_)) && connection.is_report_unconfirmed {
         let _reply_or_session_gone = connection.send_to_session(AwaitReports).await;
     }
@@ -181,10 +184,10 @@ struct AgentConnection<'a> {
     session: &'a WeakAddr<Session>,
     store: &'a Arc<dyn Store>,
     boot: String,
-    /// A report was sent to the session without waiting for its result.
+    /// Set if the session may not have processed the last batch yet.
     is_report_unconfirmed: bool,
-    /// Next input, already read: a frame, or the end of the connection. Returned after the reports
-    /// that were read before it.
+    /// Next input, already read: a frame, or the end of the connection. Processed after the batch
+    /// that was read before it.
     peeked: Option<Box<Result<Option<FromAgent>, DisconnectReason>>>,
     /// Text received so far, in bytes.
     bytes_read: usize,
@@ -197,7 +200,7 @@ impl AgentConnection<'_> {
         &mut self,
         commands: &mut mpsc::UnboundedReceiver<DeliverToAgent>,
         progress: &ConnectionProgress,
-        in_flight: &mut InFlightReports,
+        in_flight: &mut InFlightBatches,
     ) -> Result<DisconnectReason, DisconnectReason> {
         let live = Box::pin(self.greet(progress)).await?;
         // Commands queued before `AgentConnected` belong to an earlier connection.
@@ -206,8 +209,8 @@ impl AgentConnection<'_> {
         loop {
             let read = self.bytes_read;
             let has_room = in_flight.has_room(read, &live);
-            // The frame is dropped before its step runs, because each live session holds one of
-            // this future.
+            // The frame is dropped before its step runs. Otherwise the frame would enlarge this
+            // future, which each live session keeps in memory.
             let step = tokio::select! {
                 biased;
                 command = poll_fn(|cx| command_poll.poll(cx, |cx| commands.poll_recv(cx))) => match command {
@@ -245,7 +248,7 @@ impl AgentConnection<'_> {
         &mut self,
         frame: Option<FromAgent>,
         live: &SessionBroadcast,
-        in_flight: &mut InFlightReports,
+        in_flight: &mut InFlightBatches,
     ) -> Result<ConnectionStep, DisconnectReason> {
         match frame {
             None => Ok(ConnectionStep::Done),
@@ -266,7 +269,7 @@ impl AgentConnection<'_> {
                 let reports = self.collect_reports(n, report);
                 let last = n.saturating_add(reports.len() as u64 - 1);
                 let (durable, persisted) = oneshot::channel();
-                in_flight.push(InFlightReport { last, bytes_read: self.bytes_read, persisted });
+                in_flight.push(InFlightBatch { last, bytes_read: self.bytes_read, persisted });
                 let reported = Reported { boot: self.boot.clone(), n, reports, durable };
                 match is_batched {
                     true => self.try_report(reported),
@@ -397,9 +400,10 @@ impl AgentConnection<'_> {
         Ok(with_liveness_timeout(self.pause_flag, self.socket.send(Message::Ping(Bytes::new()))).await??)
     }
 
-    /// Returns the whole text of a message whose event holds only a part. Returns `None` for a tool
-    /// result, which the model gets truncated anyway. Returns `None` also if the content is
-    /// missing; the part then states how much is left out.
+    /// Returns the whole text of a message whose event holds only a part.
+    ///
+    /// Returns `None` for a tool result, which the model gets truncated anyway. Returns `None` also
+    /// if the content is missing or too long. The event's text then states how much is left out.
     async fn full_message(&self, event: &JournalEvent) -> Option<String> {
         #[derive(Deserialize)]
         struct TruncatedEvent {
@@ -430,7 +434,7 @@ impl AgentConnection<'_> {
                     .map_err(|e| DisconnectReason::ProtocolViolation(format!("a frame outside the protocol: {e}")))?;
                 self.liveness.frame_received(Some(&frame));
                 match longest_name(&frame) {
-                    // The session keeps a name while its item or request is open.
+                    // The session keeps a name while its item or approval request is open.
                     bytes if bytes > NAME_LIMIT => Err(DisconnectReason::ProtocolViolation(format!(
                         "a name of {bytes} bytes; at most {NAME_LIMIT} are allowed"
                     ))),
@@ -449,8 +453,8 @@ impl AgentConnection<'_> {
         }
     }
 
-    /// Sends a report to the session without waiting for the result. [`InFlightReports`] bounds the
-    /// number of such reports.
+    /// Sends a batch to the session without waiting for the result. If the session's mailbox is
+    /// full, returns a step that waits. [`InFlightBatches`] bounds the number of such batches.
     fn try_report(&mut self, reported: Reported) -> Result<ConnectionStep, DisconnectReason> {
         let session = self.session.upgrade().ok_or(DisconnectReason::SessionGone)?;
         match session.try_send(reported) {
@@ -463,8 +467,8 @@ impl AgentConnection<'_> {
         }
     }
 
-    /// Sends a message to the session and returns its reply. By the reply, the session has
-    /// processed all earlier messages. Boxed, because the future is short-lived.
+    /// Sends a message to the session and returns its reply. When the reply arrives, the session
+    /// has processed all earlier messages. Boxed, because the future is short-lived.
     fn send_to_session<M>(&mut self, message: M) -> LocalBoxFuture<'static, Result<M::Result, DisconnectReason>>
     where
         M: actix::Message + Send + 'static,
@@ -479,7 +483,7 @@ impl AgentConnection<'_> {
     }
 }
 
-/// Returns the length of the longest item name or request name in the frame, in bytes.
+/// Returns the length of the longest item name or approval request id in the frame, in bytes.
 fn longest_name(frame: &FromAgent) -> usize {
     match frame {
         FromAgent::Delta(delta) => delta.item.len(),

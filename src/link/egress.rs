@@ -14,8 +14,7 @@ use crate::{
     session::{Session, SessionBudget, messages::NoticeReceived},
 };
 
-/// Limit for a session's gateway notices in flight to disk. When reached: the next model call
-/// blocks.
+/// Gateway notices of one session in flight to disk, at which the next model call blocks.
 const MAX_NOTICES: usize = 16;
 
 /// Model egress of one session. Opened at the first start of the sandbox, closed when the last

@@ -1,5 +1,6 @@
-//! WebSocket handshake of a link. Leaves no byte of the agent's first frame behind, and no read
-//! buffer. The library would otherwise keep its handshake buffer of 4 KiB for the life of the link.
+//! WebSocket handshake of a link. Reads the agent's response and no byte after it, so the WebSocket
+//! starts with a fresh read buffer. The library's own handshake would keep its buffer of 4 KiB for
+//! the life of the connection.
 
 use std::{
     io,

@@ -1,10 +1,14 @@
-//! AgentLink actor: one sandbox, one agent, one WebSocket.
+//! AgentLink actor: one session's sandbox, its agent, and the WebSocket between server and agent.
 //!
-//! Executes the effects of its session and reports what happens to the sandbox. The session decides
-//! what a report means. See docs/internals/link.md.
+//! Executes the effects of its session and reports to the session what happens to sandbox and
+//! agent. Contains no rules: the session decides what a report means. See docs/internals/link.md.
 //!
-//! - [`sandbox_lifecycle`] starts a sandbox and supervises it until it is gone.
-//! - [`connection`] exchanges frames with the agent.
+//! - The actor (this file) receives the effects. It starts one supervisor task per sandbox.
+//! - [`sandbox_lifecycle`] is that task: starts the sandbox, dials its agent, and redials until the
+//!   sandbox is gone.
+//! - [`connection`] serves one WebSocket: reports and deltas in, commands and acknowledgements out.
+//! - [`egress`] connects the sandbox to the gateway.
+//! - [`start_limiter`] limits the starts of all links of the process.
 
 mod connection;
 mod egress;
@@ -38,7 +42,7 @@ use crate::{
     session::{
         Session, SessionBudget,
         messages::{
-            EffectFailed, LinkPort, SandboxLost, StartFailed,
+            EffectFailed, LinkPort, SandboxFailed, SandboxLost,
             effects::{
                 AbortModelStreams, AfterStop, DeliverToAgent, PauseSandbox, RecordedSandbox, StartSandbox, StopSandbox,
                 UnpauseSandbox,
@@ -49,7 +53,7 @@ use crate::{
 };
 
 /// Dependencies that all links of this process share.
-pub struct LinkParts {
+pub struct LinkDeps {
     pub sandbox: Arc<dyn SandboxDriver>,
     pub gateway: Gateway,
     pub store: Arc<dyn Store>,
@@ -81,32 +85,32 @@ pub struct AgentLink {
     /// Weak, so that the link does not keep an idle session's actor alive. The link ends with the
     /// session's actor.
     session: WeakAddr<Session>,
-    parts: Arc<LinkParts>,
+    parts: Arc<LinkDeps>,
     budget: Arc<SessionBudget>,
     entry: Arc<ActorEntry>,
-    /// Image of this session. `None` selects [`LinkParts::image`].
+    /// Image of this session. `None` selects [`LinkDeps::image`].
     image: Option<String>,
     /// Connects the sandbox to the gateway. Present while the session has a sandbox.
     egress: Option<Arc<ModelEgress>>,
     /// Supervises the sandbox from its start to its exit.
     supervision: Option<SupervisorTask>,
-    /// Commands for the current connection. Bound: the session's command list. The session sends
-    /// only commands of that bounded list, which holds each command until the agent accepts it.
+    /// Commands for the current connection. Bound: none of its own. The session sends only commands
+    /// that its state also holds until the agent has taken them.
     commands: Option<mpsc::UnboundedSender<DeliverToAgent>>,
-    /// Set while the sandbox is paused. A paused agent cannot answer, so its silence does not
-    /// count.
+    /// Set while the sandbox is paused, is being paused, or is to be paused after its start. A
+    /// paused agent cannot answer, so its silence does not count.
     pause_flag: Arc<PauseFlag>,
-    /// Held while the driver starts or stops the sandbox. A start is never dropped half-way: all
-    /// later operations block until the start ends. The session's next actor has a link of its own
-    /// and shares this mutex.
+    /// Held while the driver starts or stops the sandbox, but not while it pauses. A start is never
+    /// dropped half-way: the next start or stop blocks until the start ends. All links of a session
+    /// share this mutex, because the session's next actor has a link of its own.
     start_mutex: Arc<Mutex<()>>,
     /// Cancelled when the session's actor is gone.
     session_gone: CancellationToken,
 }
 
 impl AgentLink {
-    /// Starts the link on the current thread. Returns the only handle that the session needs.
-    pub fn port(parts: Arc<LinkParts>, session: &Addr<Session>, id: SessionId, budget: Arc<SessionBudget>) -> LinkPort {
+    /// Starts the link's actor on the current thread. Returns the session's handle to the actor.
+    pub fn port(parts: Arc<LinkDeps>, session: &Addr<Session>, id: SessionId, budget: Arc<SessionBudget>) -> LinkPort {
         let entry = Arc::new(parts.actor_registry.register(ActorKind::AgentLink, Some(id.to_string())));
         let session_gone = CancellationToken::new();
         entry.set_state("down");
@@ -162,12 +166,12 @@ impl AgentLink {
         ctx.spawn(end.into_actor(self).map(|end, link, ctx| {
             match end {
                 Ok(Ok(end)) => link.sandbox_gone(end, ctx),
-                // The session receives a failure with a text and does not block on a dead link. The
+                // Without this report, the session would wait for the dead supervisor forever. The
                 // next start gets a fresh sandbox.
                 Ok(Err(e)) if e.is_panic() => {
                     let reason = "a fault in the server ended the agent's link; see the server's log".to_owned();
                     link.sandbox_gone(
-                        sandbox_lifecycle::SupervisionEnd::StartFailed { reason, stderr_tail: None },
+                        sandbox_lifecycle::SupervisionEnd::SandboxFailed { reason, stderr_tail: None },
                         ctx,
                     );
                 }
@@ -182,8 +186,8 @@ impl AgentLink {
         self.detach();
         match end {
             sandbox_lifecycle::SupervisionEnd::Exited(exit) => self.send_to_session(SandboxLost { exit }),
-            sandbox_lifecycle::SupervisionEnd::StartFailed { reason, stderr_tail } => {
-                self.send_to_session(StartFailed { why: reason, stderr_tail })
+            sandbox_lifecycle::SupervisionEnd::SandboxFailed { reason, stderr_tail } => {
+                self.send_to_session(SandboxFailed { why: reason, stderr_tail })
             }
             sandbox_lifecycle::SupervisionEnd::SessionGone => ctx.stop(),
         }
@@ -260,9 +264,9 @@ impl Handler<StartSandbox> for AgentLink {
         if self.is_session_gone() {
             return;
         }
-        // The previous supervisor may still run. The session has already handled the exit of that
-        // sandbox, and has no record of a sandbox started since. `SandboxSupervisor` stops such a
-        // sandbox before it starts another.
+        // A supervisor of an earlier start may still run. It may have started a sandbox that the
+        // session has no record of. The new supervisor stops such a sandbox before it starts
+        // another.
         self.detach();
         self.pause_flag.set(recorded == RecordedSandbox::Paused);
         self.image = image;
@@ -275,8 +279,8 @@ impl Handler<DeliverToAgent> for AgentLink {
 
     fn handle(&mut self, deliver: DeliverToAgent, _: &mut Context<Self>) {
         self.entry.record_handled();
-        // Without a connection the command is dropped: the session sends the command again to the
-        // next connection.
+        // Without a supervisor the command is dropped: the session sends the command again after
+        // the next hello.
         if let Some(commands) = &self.commands {
             let _ = commands.send(deliver);
         }
@@ -358,8 +362,8 @@ impl Handler<StopSandbox> for AgentLink {
             let _until_done = in_flight;
             let _no_concurrent_start = start_mutex.lock().await;
             match then {
-                // The session's next actor owns the sandbox (see `is_session_gone`). The next sweep
-                // finds a stopped session's sandbox that still runs.
+                // The session's next actor owns the sandbox (see `is_session_gone`). If the session
+                // is stopped and its sandbox still runs, the next sweep stops the sandbox.
                 AfterStop::Restart | AfterStop::KeepFiles if session_gone.is_cancelled() => Ok(()),
                 AfterStop::Restart | AfterStop::KeepFiles => sandbox.stop(id).await,
                 AfterStop::Remove => {
@@ -371,8 +375,8 @@ impl Handler<StopSandbox> for AgentLink {
         };
         ctx.wait(stopped.into_actor(self).map(move |result, link, ctx| {
             link.report_outcome("stop", result);
-            // Started at once: messages that arrived meanwhile concern the sandbox that starts
-            // here.
+            // Started before the next message is handled: messages that arrived during the stop
+            // concern the new sandbox.
             if then == AfterStop::Restart && !link.is_session_gone() {
                 link.start_sandbox(RecordedSandbox::Down, ctx);
             }
@@ -394,8 +398,8 @@ impl Drop for SupervisorTask {
     }
 }
 
-/// Tells whether the sandbox is paused. At most one task waits on the flag. A `watch` would
-/// allocate eight queues for each live session.
+/// Flag that is set while the sandbox should be paused. Few tasks wait on the flag, so `Notify`
+/// suffices. A `watch` would allocate eight queues for each live session.
 #[derive(Default)]
 struct PauseFlag {
     is_paused: AtomicBool,

@@ -1,4 +1,5 @@
-//! Starts a sandbox and supervises it until it is gone.
+//! Supervisor task of one sandbox: starts the sandbox, dials its agent, and serves one connection
+//! after another. Ends when the sandbox is gone.
 
 use std::{
     future::poll_fn,
@@ -22,7 +23,7 @@ use tokio::{
 use tracing::{debug, warn};
 
 use super::{
-    LinkParts, ModelEgress, PauseFlag,
+    LinkDeps, ModelEgress, PauseFlag,
     connection::{ConnectionProgress, DisconnectReason, serve_connection},
 };
 use crate::{
@@ -46,15 +47,15 @@ use crate::{
 const ANSWER_TIMEOUT: Duration = Duration::from_secs(30);
 /// Resolution of [`ANSWER_TIMEOUT`].
 const ANSWER_STEP: Duration = Duration::from_millis(500);
-/// Starts in a row of a sandbox whose agent exits before its first `hello`.
+/// Starts in a row after which a sandbox fails whose agent exits before its first `hello`.
 const START_ATTEMPTS: u32 = 4;
 /// First backoff between two such starts, and between two queries of a driver. Grows fourfold.
 const START_BACKOFF: Duration = Duration::from_millis(200);
-/// First dial interval while an agent starts. Also the backoff after a connection that made
-/// progress.
+/// Shortest backoff before the next dial: after a first failed dial, and after a connection that
+/// made progress.
 const DIAL_BACKOFF_MIN: Duration = Duration::from_millis(4);
-/// Longest backoff before the next dial. The backoff doubles with each connection that makes no
-/// progress.
+/// Longest backoff before the next dial. Also the shortest life of a connection that counts as
+/// progress without a report.
 const DIAL_BACKOFF_MAX: Duration = Duration::from_secs(1);
 /// Longest backoff before a driver that did not answer is queried again.
 const DRIVER_BACKOFF_MAX: Duration = Duration::from_secs(10);
@@ -65,7 +66,7 @@ const PROGRESS_INTERVAL: Duration = Duration::from_secs(1);
 pub(super) struct SandboxSupervisor {
     pub(super) id: SessionId,
     pub(super) session: WeakAddr<Session>,
-    pub(super) parts: Arc<LinkParts>,
+    pub(super) parts: Arc<LinkDeps>,
     pub(super) run: RunDir,
     pub(super) egress: Arc<ModelEgress>,
     pub(super) image: String,
@@ -81,7 +82,7 @@ pub(super) enum SupervisionEnd {
     /// The sandbox ran and exited.
     Exited(SandboxExit),
     /// The sandbox did not start, or its agent did not follow the protocol or answer in time.
-    StartFailed { reason: String, stderr_tail: Option<String> },
+    SandboxFailed { reason: String, stderr_tail: Option<String> },
     /// The session's actor is gone. The sandbox keeps running.
     SessionGone,
 }
@@ -135,8 +136,8 @@ impl SandboxSupervisor {
     /// Starts the sandbox, dials its agent and serves one connection after another. Returns when
     /// the sandbox is gone, the agent is given up or the session's actor is gone.
     ///
-    /// Takes a boxed `self`: a future stores its arguments twice, and each live session holds one
-    /// of this future.
+    /// Takes a boxed `self`: a future stores its arguments twice, and each live session keeps this
+    /// future in memory.
     pub(super) async fn supervise(
         self: Box<Self>,
         mut recorded: RecordedSandbox,
@@ -167,14 +168,17 @@ impl SandboxSupervisor {
         let started = match self.start_with_retry(recorded).await {
             Ok(started) => started,
             Err(e) => {
-                return StartAttempt::Failed(SupervisionEnd::StartFailed { reason: e.to_string(), stderr_tail: None });
+                return StartAttempt::Failed(SupervisionEnd::SandboxFailed {
+                    reason: e.to_string(),
+                    stderr_tail: None,
+                });
             }
         };
         let sandbox = self.parts.sandbox.clone();
         let mut exit = sandbox.wait(self.id);
         let progress = Rc::new(ConnectionProgress::default());
-        // A separate task, dropped at the first `hello`: each live session holds one of the outer
-        // future.
+        // A separate task, dropped at the first `hello`. Each live session keeps the outer future
+        // in memory, and the timer would enlarge it.
         let mut timeout = Some(actix::spawn(answer_timeout(self.pause_flag.clone(), progress.clone())));
         let mut unresponsive = poll_fn(|cx| {
             if progress.answered.get() {
@@ -215,7 +219,7 @@ impl SandboxSupervisor {
                     warn!(session = %self.id, "the agent does not speak the link's protocol: {violation}");
                     let _the_session_fails_anyway = self.parts.sandbox.stop(self.id).await;
                     let reason = format!("the agent does not speak the link's protocol: {violation}");
-                    return StartAttempt::Failed(SupervisionEnd::StartFailed { reason, stderr_tail: None });
+                    return StartAttempt::Failed(SupervisionEnd::SandboxFailed { reason, stderr_tail: None });
                 }
             }
             let made_progress = progress.made_progress.get() || since.elapsed() >= DIAL_BACKOFF_MAX;
@@ -223,8 +227,9 @@ impl SandboxSupervisor {
         }
     }
 
-    /// Starts the sandbox and retries while the driver's answer is inconclusive. A sandbox that
-    /// runs by the journal may be working. To report such a sandbox as failed would stop it.
+    /// Starts the sandbox. If the journal records it as up or paused, retries while the driver
+    /// cannot say whether it exists. Such a sandbox may be working, and a reported failure would
+    /// make the sweep stop it.
     async fn start_with_retry(&self, recorded: RecordedSandbox) -> Result<SandboxOrigin, SandboxError> {
         let mut wait = START_BACKOFF;
         loop {
@@ -252,7 +257,7 @@ impl SandboxSupervisor {
             other => return other,
         }
         self.entry.set_state("fetching the image");
-        let LinkParts { sandbox, start_limiter, .. } = &*self.parts;
+        let LinkDeps { sandbox, start_limiter, .. } = &*self.parts;
         // Many sessions may need the same image. One fetch serves them all.
         let image_lock = start_limiter.image_lock(&self.image);
         let image_guard = match image_lock.try_lock() {
@@ -276,7 +281,7 @@ impl SandboxSupervisor {
     /// start, so no half-started sandbox is left.
     async fn start_without_fetch(&self, recorded: RecordedSandbox) -> Result<SandboxOrigin, SandboxStartError> {
         let start_guard = self.start_mutex.clone().lock_owned().await;
-        let LinkParts { sandbox, start_limiter, .. } = &*self.parts;
+        let LinkDeps { sandbox, start_limiter, .. } = &*self.parts;
         let mut permit = None;
         let mut is_present = false;
         if recorded != RecordedSandbox::Down {
@@ -328,7 +333,7 @@ impl SandboxSupervisor {
         move |phase, detail| {
             let mut last = last.lock().unwrap_or_else(PoisonError::into_inner);
             match phase {
-                // A sandbox that already runs reports no start.
+                // Never reached for a sandbox that already runs.
                 SandboxPhase::Starting => {
                     let isolation = SandboxIsolation { driver: sandbox.name(), description: sandbox.isolation() };
                     report_phase(&session, phase, detail, Some(isolation));
@@ -351,7 +356,7 @@ impl SandboxSupervisor {
         let (id, parts, egress) = (self.id, self.parts.clone(), self.egress.clone());
         let (run, image) = (self.run.clone(), self.image.clone());
         move || {
-            let LinkParts { gateway, dirs, volumes, uid, gid, limits, network, .. } = &*parts;
+            let LinkDeps { gateway, dirs, volumes, uid, gid, limits, network, .. } = &*parts;
             let at = |path: &Path| {
                 let path = path.display().to_string();
                 move |e: io::Error| io::Error::new(e.kind(), format!("`{path}`: {e}"))
@@ -407,12 +412,12 @@ impl SandboxSupervisor {
         warn!(session = %self.id, "{reason}");
         let logs = self.parts.sandbox.logs(self.id, 4096).await.ok();
         let _the_session_fails_anyway = self.parts.sandbox.stop(self.id).await;
-        SupervisionEnd::StartFailed { reason: reason.to_owned(), stderr_tail: logs }
+        SupervisionEnd::SandboxFailed { reason: reason.to_owned(), stderr_tail: logs }
     }
 }
 
-/// Returns the interval before the next dial: a sixteenth of the time waited so far. A starting
-/// agent is found at once, and an agent that does not listen costs little.
+/// Returns the backoff after a failed dial: a sixteenth of the time waited so far. A starting agent
+/// is reached at once, and an agent that does not listen costs little.
 pub(super) fn dial_backoff(waited: Duration) -> Duration {
     (waited / 16).clamp(DIAL_BACKOFF_MIN, DIAL_BACKOFF_MAX)
 }
@@ -466,5 +471,5 @@ fn crash_loop_end(exit: SandboxExit) -> SupervisionEnd {
     let code = exit.code.map_or_else(|| "no exit code".to_owned(), |code| format!("exit code {code}"));
     let memory = if exit.out_of_memory { ", out of memory" } else { "" };
     let reason = format!("the agent exited before its first `hello`, {START_ATTEMPTS} times in a row ({code}{memory})");
-    SupervisionEnd::StartFailed { reason, stderr_tail: Some(exit.stderr_tail) }
+    SupervisionEnd::SandboxFailed { reason, stderr_tail: Some(exit.stderr_tail) }
 }

@@ -1,5 +1,5 @@
-//! Limits how many sandboxes start at a time. The others start in the order of their arrival. A
-//! session has at most one start at a time.
+//! Limit for the sandboxes that start at a time, over all sessions. Further starts wait in the
+//! order of their arrival. A session has at most one start at a time.
 
 use std::{
     sync::{
@@ -105,8 +105,9 @@ impl StartLimiter {
         self.recheck_permits.clone().acquire_owned().await.ok()
     }
 
-    /// Waits until a burst of rejections is over, for 200 ms at most. A rejection takes a core for
-    /// some microseconds, a start for tens of milliseconds. So rejections go first.
+    /// Waits until a burst of rejections is over, or until 200 ms after its first rejection. A
+    /// rejection takes a core for some microseconds, a start for tens of milliseconds. So
+    /// rejections go first.
     pub(super) async fn until_burst_over(&self) {
         loop {
             let [first, last] = self.rejected_at.each_ref().map(|at| Duration::from_micros(at.load(Relaxed)));

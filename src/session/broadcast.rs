@@ -1,9 +1,9 @@
 //! Live part of a session: the newest event on disk, the growing items and the subscribers.
 //!
 //! A subscriber receives only [`Published`] and pulls the rest. It reads the journal up to
-//! [`LiveState::tail`], then polls what the open items have grown since its last poll. So no queue
-//! exists that a slow subscriber could fill. A delta never overtakes the event before it, and never
-//! follows the event that ends its item.
+//! [`LiveState::tail`], then polls for the text that growing items have gained since its last poll.
+//! So no queue exists that a slow subscriber could fill. A delta never overtakes the event before
+//! it, and never follows the event that ends its item.
 
 use std::{
     collections::VecDeque,
@@ -32,16 +32,17 @@ const RETAINED_BYTES: usize = 256 * 1024;
 const MAX_ITEMS: usize = 64;
 /// Bytes of names and texts of all growing items in one session.
 const MAX_BYTES: usize = 4 * 1024 * 1024;
-/// Item ends that are kept after their items have ended, for deltas that arrive late.
+/// Newest item ends that are kept to drop deltas that arrive after the end of their item.
 ///
-/// Items whose end is not on disk yet are kept in addition. Only deltas that are in flight from the
-/// agent at that moment matter.
+/// Such deltas were on their way from the agent when the end was decided, so few ends suffice.
+/// Items whose end is not on disk yet also drop their late deltas themselves.
 const MAX_SEALED: usize = 32;
 
 /// State that a session, its link and its subscribers share.
 #[derive(Default)]
 pub struct SessionBroadcast {
     live: Mutex<LiveState>,
+    /// Set while the session's bytes in flight to disk exceed their bound.
     disk_backlogged: AtomicBool,
 }
 
@@ -111,8 +112,8 @@ impl SessionBroadcast {
         self.disk_backlogged.store(backlogged, Ordering::Relaxed);
     }
 
-    /// Returns true if so many bytes are in flight to disk that no more should be requested. Each
-    /// answer to a pending append is an occasion to read this again.
+    /// Returns true if too many bytes are in flight to disk. The link then reads no more from the
+    /// agent. May change with each answer to an append.
     pub fn is_disk_backlogged(&self) -> bool {
         self.disk_backlogged.load(Ordering::Relaxed)
     }
@@ -122,7 +123,7 @@ impl SessionBroadcast {
         self.live().tail
     }
 
-    /// Returns the end of the inputs of all calls that grow now.
+    /// Returns an item end that ends all tool inputs that grow now.
     pub(super) fn end_of_tool_inputs(&self) -> ItemEnd {
         ItemEnd::ToolInputs(self.live().next_id)
     }
@@ -134,7 +135,7 @@ impl SessionBroadcast {
 
     /// Records that events up to `tail` are decided and end the items of `ended`.
     ///
-    /// These items stop growing. Later deltas would not be in the event that ends the item.
+    /// These items stop growing, because the event that ends an item lacks later deltas.
     pub(super) fn mark_decided(&self, tail: Seq, ended: &[ItemEnd]) {
         let mut live = self.live();
         live.decided = tail;
@@ -146,7 +147,8 @@ impl SessionBroadcast {
         live.sealed.drain(..forgotten);
     }
 
-    /// Records that events up to `tail` are on disk and end the items of `ended`.
+    /// Records that events up to `tail` are on disk, removes the items of `ended`, and notifies all
+    /// subscribers.
     pub(super) fn publish(&self, tail: Seq, ended: &[ItemEnd]) {
         let mut live = self.live();
         live.tail = tail;
@@ -160,12 +162,12 @@ impl SessionBroadcast {
     /// Appends a delta to its item.
     ///
     /// A delta that overlaps the known text adds only the new part. After a gap, or if the overlap
-    /// differs, the item begins again.
+    /// differs, the item begins again: subscribers discard its earlier text.
     ///
     /// The caller must first have received the answer to all earlier reports: a delta must not
     /// overtake the event before it.
     pub fn append_delta(&self, delta: Delta) {
-        // The end of such a text cannot be represented.
+        // The end of such a text would overflow.
         if delta.offset.checked_add(delta.content.len() as u64).is_none() {
             return;
         }
@@ -207,7 +209,7 @@ impl SessionBroadcast {
     }
 }
 
-/// Event that ends what grew under its item.
+/// End of one or more growing items, caused by an event.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum ItemEnd {
     /// An action ends the input. The output may grow already.
@@ -317,7 +319,7 @@ impl DeltaPositions {
 pub enum DeliveryPoll {
     /// The journal has newer events. The subscriber must read them first.
     Behind { tail: Seq },
-    /// Pieces that the subscriber does not have, oldest item first. It has the whole journal.
+    /// Chunks that the subscriber lacks, oldest item first. The subscriber has the whole journal.
     Deltas(Vec<DeltaChunk>),
     /// The session's actor has stopped.
     Closed,
@@ -328,8 +330,8 @@ pub enum DeliveryPoll {
 pub struct DeltaChunk {
     /// Delta in wire form. Offset 0 replaces everything before.
     pub delta: Delta,
-    /// True offset of the delta in its item, in bytes. In a truncated item the wire's offset is 0
-    /// although this offset is not.
+    /// True offset of the delta in its item, in bytes. If the item's beginning was dropped, the
+    /// wire's offset is 0 although this offset is not.
     pub at: u64,
 }
 
@@ -346,8 +348,8 @@ impl Subscription {
             return DeliveryPoll::Behind { tail: live.tail };
         }
         if live.tail < cursor {
-            // The subscriber read the journal, which is a moment ahead. An item that grows here may
-            // have ended there.
+            // The subscriber has read events of the journal that are not published here yet. Those
+            // events may have ended items that still grow here.
             return DeliveryPoll::Deltas(Vec::new());
         }
         positions.0.retain(|(id, _)| live.items.iter().any(|live_item| live_item.id == *id));

@@ -26,10 +26,10 @@ use crate::{
 
 /// Bytes of one session in flight to disk.
 ///
-/// Bound: 16 MiB, twice as much for requests without content. When full: client requests are
-/// rejected, and the link stops reading the agent's socket. The disk is shared by all sessions, and
-/// so is the bound of the commit queue. Most transitions carry the session record, which contains
-/// the queued messages.
+/// Bound: 16 MiB. When full: client requests with content are rejected, and the link stops reading
+/// the agent's socket. Other client requests are rejected at twice the bound. All sessions share
+/// the disk and the commit queue. Most transitions carry the session record, which contains the
+/// queued messages.
 pub(super) const IN_FLIGHT_LIMIT: usize = 16 << 20;
 
 /// Transition in flight to disk, with everything that waits for its commit.
@@ -43,8 +43,8 @@ pub(super) struct PendingTransition {
     replies: Vec<CommitReply>,
     /// Bytes of this transition that go to disk.
     bytes: usize,
-    /// Set for a record without an event. If its append fails, the journal shows no gap to later
-    /// appends.
+    /// Set for a record without an event. If its append fails, later appends cannot detect the
+    /// failure, because no event number is missing.
     is_record_only: bool,
     on_disk: bool,
 }
@@ -66,7 +66,8 @@ pub(super) enum CommitReply {
 }
 
 impl Session {
-    /// Appends a transition to the journal. Executes the transition when it is on disk.
+    /// Appends a transition to the journal, without waiting. When the transition is on disk,
+    /// publishes its events, executes its effects and sends its replies.
     pub(super) fn commit(
         &mut self,
         transition: Transition,
@@ -95,8 +96,8 @@ impl Session {
         let record = self.refresh_record(has_content, repeat_record);
         let nothing = events.is_empty() && mark.is_none() && record.is_none();
         if nothing && ended.is_empty() && effects.is_empty() && replies.is_empty() && escalation.is_none() {
-            // An agent may repeat without end what it has taken. Each entry in `pending` would cost
-            // memory without a bound.
+            // An agent may repeat `taken` frames without end. An entry in `pending` for each would
+            // cost memory without a bound.
             self.update_status();
             return;
         }
@@ -170,10 +171,11 @@ impl Session {
     /// - `has_content`: an event or a mark goes to disk anyway. The record must go with the mark of
     ///   the report that changed it. An agent does not repeat an acknowledged report to a server
     ///   that lost the change.
-    /// - `repeat_record`: a record in flight may still fail.
+    /// - `repeat_record`: a record without an event is in flight and may still fail.
     fn refresh_record(&mut self, has_content: bool, repeat_record: bool) -> Option<Arc<SessionRecord>> {
         let changed = repeat_record || self.record_changed || self.state.visible_state() != self.record.state;
-        // A command taken by the agent alone is worth no disk write. It goes with the next event.
+        // If the agent has taken a command and nothing else changed, no write is worth it. The
+        // change goes to disk with the next event.
         if !(changed || has_content && self.state_changed) {
             return None;
         }
@@ -201,7 +203,8 @@ impl Session {
         }
     }
 
-    /// Publishes and executes every transition that is on disk with all before it.
+    /// Publishes and executes, oldest first, every transition that is on disk together with all
+    /// transitions before it.
     fn publish_committed(&mut self, ctx: &mut Context<Session>) {
         while self.pending.front().is_some_and(|pending| pending.on_disk)
             && let Some(pending) = self.pending.pop_front()

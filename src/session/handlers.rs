@@ -388,13 +388,13 @@ impl Handler<SandboxPhaseChanged> for Session {
     }
 }
 
-impl Handler<StartFailed> for Session {
+impl Handler<SandboxFailed> for Session {
     type Result = ();
 
-    fn handle(&mut self, StartFailed { why, stderr_tail }: StartFailed, ctx: &mut Context<Session>) {
+    fn handle(&mut self, SandboxFailed { why, stderr_tail }: SandboxFailed, ctx: &mut Context<Session>) {
         // The sandbox is being stopped, and what follows the stop is decided already.
         if !self.is_stopping_sandbox() {
-            self.apply(SessionInput::StartFailed { why, stderr_tail }, ctx);
+            self.apply(SessionInput::SandboxFailed { why, stderr_tail }, ctx);
         }
     }
 }

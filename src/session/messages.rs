@@ -1,9 +1,13 @@
 //! Messages that a session receives and sends.
 //!
 //! - Clients send [`Relay`], [`Interrupt`], [`Pause`], [`Resume`], [`Stop`], [`End`] and
-//!   [`UpdateMetadata`].
+//!   [`UpdateMetadata`]. The answer arrives when the request's events are on disk.
 //! - Subscribers send [`Attach`]. Dropping the returned [`Subscription`] detaches them.
-//! - The link sends [`HelloReceived`], [`Reported`] and the state changes of the sandbox.
+//! - The link sends [`HelloReceived`], [`Reported`], [`AwaitReports`], [`CommandAccepted`],
+//!   [`EffectFailed`], and the state changes of the sandbox.
+//! - The gateway sends [`NoticeReceived`].
+//! - The sweeper sends [`PauseOrStopIfIdle`] and [`Reconcile`]. The Directory sends [`StartTask`],
+//!   [`Passivate`], [`Flush`] and [`Purged`].
 //! - The session sends [`Published`] to its subscribers, [`effects`] to its link and
 //!   [`SessionStopped`] to the Directory.
 
@@ -41,7 +45,7 @@ pub struct RequestAccepted {
     pub state: AgentState,
 }
 
-/// Client request: a message, a task, a user action, an approval, a change of the queue or model.
+/// Request of a client's socket or of the REST API, of any kind.
 ///
 /// A repeated request with the same idempotency key acts once and gets the first result. Another
 /// request with that key is rejected.
@@ -53,21 +57,22 @@ pub struct Relay {
     pub idempotency_key: Option<String>,
 }
 
-/// Stops the agent's turn and the user's actions. A second interrupt restarts the agent.
+/// Stops the agent's turn and the user's actions. An interrupt during an interrupt restarts the
+/// agent.
 #[derive(Debug, Clone, Default, Message)]
 #[rtype(result = "RequestResult")]
 pub struct Interrupt {
     pub idempotency_key: Option<String>,
 }
 
-/// Pauses the sandbox at once, even within a token or a tool call.
+/// Pauses the sandbox at once, even in the middle of a model call or a tool call.
 #[derive(Debug, Clone, Default, Message)]
 #[rtype(result = "RequestResult")]
 pub struct Pause {
     pub idempotency_key: Option<String>,
 }
 
-/// Unpauses a paused sandbox, or starts a stopped sandbox.
+/// Unpauses a paused sandbox, starts a stopped or failed sandbox, and continues a paused queue.
 #[derive(Debug, Clone, Default, Message)]
 #[rtype(result = "RequestResult")]
 pub struct Resume {
@@ -83,7 +88,7 @@ pub struct Stop {
     pub reason: Option<String>,
 }
 
-/// Closes the session for good.
+/// Closes the session for good: removes the sandbox, keeps journal and workspace.
 #[derive(Debug, Clone, Default, Message)]
 #[rtype(result = "RequestResult")]
 pub struct End {
@@ -92,7 +97,7 @@ pub struct End {
 
 /// Pauses the sandbox of an idle session, or stops a sandbox that has been paused for long.
 ///
-/// Rejected if something runs, a person's decision is pending, or a subscriber is attached.
+/// Rejected if the session was active lately, has work, waits for an approval, or has a subscriber.
 #[derive(Debug, Message)]
 #[rtype(result = "RequestResult")]
 pub struct PauseOrStopIfIdle {
@@ -100,7 +105,7 @@ pub struct PauseOrStopIfIdle {
     pub pause_after: Duration,
     /// Idle time before the stop.
     pub stop_after: Duration,
-    /// Upper limit of the idle time: how long the server has been awake.
+    /// Time since the server last started or woke from a suspend. Limits the idle time that counts.
     pub server_awake: Duration,
 }
 
@@ -171,7 +176,8 @@ pub struct HelloAccepted {
 /// [batchable](super::is_batchable).
 ///
 /// The answer arrives when the reports have their event numbers. Batchable reports get them at
-/// once. Any other report may take a while, and the link sends no further report before its answer.
+/// once. Any other report may first store its content, and the link sends no further report before
+/// the answer.
 #[derive(Debug, Message)]
 #[rtype(result = "()")]
 pub struct Reported {
@@ -200,7 +206,7 @@ pub struct OutOfOrder {
     pub newest: u64,
 }
 
-/// Confirmation that the agent has taken a command and will execute it.
+/// Confirmation that the agent has taken a command and will execute it: the frame `taken`.
 #[derive(Debug, Message)]
 #[rtype(result = "()")]
 pub struct CommandAccepted {
@@ -218,25 +224,28 @@ pub struct SandboxPhaseChanged {
     pub isolation: Option<SandboxIsolation>,
 }
 
-/// Permanent failure of the sandbox's start. A retry would fail for the same reason.
+/// Failure of the sandbox or its agent, by the link's judgement. The sandbox did not start, its
+/// agent broke the protocol or was unresponsive, or the link panicked. The session fails until the
+/// next message retries the start.
 #[derive(Debug, Message)]
 #[rtype(result = "()")]
-pub struct StartFailed {
+pub struct SandboxFailed {
     pub why: String,
     pub stderr_tail: Option<String>,
 }
 
-/// Unrequested exit of the sandbox.
+/// Exit of the sandbox that no effect of the session requested.
 #[derive(Debug, Message)]
 #[rtype(result = "()")]
 pub struct SandboxLost {
     pub exit: SandboxExit,
 }
 
-/// Failure of an effect on the sandbox.
+/// Failure of a pause, an unpause or a stop of the sandbox. A failed start is a [`SandboxFailed`].
 #[derive(Debug, Message)]
 #[rtype(result = "()")]
 pub struct EffectFailed {
+    /// Name of the effect: `pause`, `unpause` or `stop`.
     pub what: &'static str,
     pub why: String,
 }
@@ -273,9 +282,9 @@ pub mod effects {
     /// State of the sandbox according to the journal.
     #[derive(Debug, Clone, Copy, PartialEq, Eq)]
     pub enum RecordedSandbox {
-        /// Not to run: never started, exited, or to be stopped.
+        /// Not up: being started, failed, or to be stopped. Whatever still runs is stopped first.
         Down,
-        /// Running, unless it exited while no server was there.
+        /// Running, unless it exited while no server ran.
         Up,
         /// Like `Up`, but paused. The link dials the agent after the unpause.
         Paused,
@@ -285,11 +294,12 @@ pub mod effects {
     #[derive(Debug, Clone, Message)]
     #[rtype(result = "()")]
     pub enum DeliverToAgent {
-        /// Starts the delivery after the hello of the agent's start `boot`.
+        /// Opens the delivery to the agent with this boot id, whose hello the session accepted.
         ///
-        /// All commands that the agent may not have follow, oldest first. Commands sent before this
-        /// effect are among them, or the agent has them. A later start of the agent gets none of
-        /// them: the agent may have sent another hello before the delivery.
+        /// All commands that the agent may not have follow, oldest first. A command sent before
+        /// this effect follows again, unless the agent has taken it. If the agent has sent a hello
+        /// with another boot id meanwhile, the link drops the commands. The session sends another
+        /// `AgentConnected` for that hello.
         AgentConnected { boot: String },
         /// Boxed, because a channel of these allocates dozens of slots from its start.
         Command(Box<CommandFrame>),
@@ -315,7 +325,7 @@ pub mod effects {
     #[rtype(result = "()")]
     pub struct StopSandbox {
         pub then: AfterStop,
-        /// Counts as a stop in flight until the link has executed this effect and dropped it.
+        /// Dropped by the link when the effect is executed. Until then, the stop is in flight.
         pub in_flight: InFlightStops,
     }
 
@@ -342,7 +352,7 @@ pub mod effects {
     }
 }
 
-/// Session's view of its link: the recipients of the effects.
+/// Session's handle to its link: the recipients of the effects.
 pub struct LinkPort {
     pub start_sandbox: Recipient<effects::StartSandbox>,
     pub deliver_to_agent: Recipient<effects::DeliverToAgent>,
@@ -366,18 +376,19 @@ pub struct SessionStopped {
 /// Reason why a session's actor stopped.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum SessionStopReason {
-    /// Unloaded: no subscriber, no work. The journal is the whole session.
+    /// Unloaded on purpose: passivated, or purged.
     Passivated,
-    /// The journal rejected an event.
+    /// The journal rejected an append.
     JournalRejected,
-    /// The actor panicked.
+    /// The actor panicked. Also the value for every end that sets no other reason.
     Panicked,
 }
 
-/// Task that the session was created for. Accepted only if the session has received no input yet.
+/// Task that the session was created for. Ignored, with a positive answer, if the session has
+/// received an input before.
 ///
-/// A client that creates a session under an idempotency key may have to repeat its request. The
-/// first attempt may have created the session without starting the task.
+/// A client that creates a session under an idempotency key may repeat its request. The first
+/// attempt may have created the session without starting the task.
 #[derive(Debug, Message)]
 #[rtype(result = "RequestResult")]
 pub struct StartTask {
@@ -391,8 +402,9 @@ pub struct Flush;
 
 /// Observed state of the sandbox. Returns `true` if the session sends an effect to correct it.
 ///
-/// The session sends one if the sandbox differs from the session's state. Causes of a difference
-/// are a server that was killed between commit and effect, and an engine that acted late.
+/// The session sends the effect if the sandbox differs from the session's state. While a commit or
+/// a stop is in flight, the session sends none. Causes of a difference are a server that was killed
+/// between commit and effect, and an engine that acted late.
 #[derive(Debug, Message)]
 #[rtype(result = "bool")]
 pub struct Reconcile {
@@ -401,8 +413,8 @@ pub struct Reconcile {
 
 /// Unloads a session that is not needed as an actor.
 ///
-/// Returns `false` if a subscriber is attached, something runs, or the sandbox is still being
-/// stopped.
+/// Returns `false` if a subscriber is attached or the session needs its sandbox, even a paused one.
+/// Returns `false` also if a commit or a stop is in flight.
 #[derive(Debug, Message)]
 #[rtype(result = "bool")]
 pub struct Passivate;

@@ -1,11 +1,15 @@
 //! Session actor: one live session.
 //!
-//! The actor receives client requests and agent reports. For each input, in this order:
+//! The actor receives client requests, agent reports and the state changes of the sandbox. For each
+//! input, in this order:
 //!
-//! 1. [`turn`] decides. The rules are pure.
-//! 2. `commit` appends the new events to the journal.
-//! 3. When the append is on disk, `commit` publishes the events, executes the effects and sends
+//! 1. `handlers` and `reports` convert the message to a `SessionInput`.
+//! 2. [`turn`] decides. The rules are pure. A plain event of the agent needs no decision.
+//! 3. `commit` appends the new events to the journal.
+//! 4. When the append is on disk, `commit` publishes the events, executes the effects and sends
 //!    the answers.
+//!
+//! Deltas do not pass the actor: the link puts them into [`SessionBroadcast`].
 //!
 //! The actor contains no client JSON, HTTP, Docker or socket code. It awaits its store and nothing
 //! else.
@@ -96,7 +100,7 @@ pub struct Session {
     entry: ActorEntry,
     /// Claim of this actor on the session. The store rejects an append with an outdated epoch.
     epoch: Epoch,
-    /// Session record as decided. The journal has the same record once `pending` is empty.
+    /// Session record as decided. Ahead of the journal while `pending` has entries.
     record: Arc<SessionRecord>,
     state: SessionState,
     /// Set if `state` may differ from the copy in the record.
@@ -109,13 +113,14 @@ pub struct Session {
     mark: Option<ReportMark>,
     /// Newest agent report that is on disk.
     durable_mark: Option<ReportMark>,
-    /// Transitions in flight to disk, oldest first. Bound: `commit::IN_FLIGHT_LIMIT` for client
-    /// requests with content, twice as much for others. When full: requests are rejected, and the
-    /// link stops reading the agent's socket.
+    /// Transitions in flight to disk, oldest first. Bound: `commit::IN_FLIGHT_LIMIT` bytes. When
+    /// full: client requests with content are rejected, and the link stops reading the agent's
+    /// socket. Other requests are rejected at twice the bound.
     pending: VecDeque<PendingTransition>,
     in_flight: InFlightTotals,
     broadcast: Arc<SessionBroadcast>,
-    /// Actions without a result yet: item to event number.
+    /// Actions without a result yet: item to the number of the action's event. The result's event
+    /// names that number as its cause.
     causes: HashMap<String, Seq>,
     /// Permission to call the model. The gateway reads it before each call.
     budget: Arc<SessionBudget>,
@@ -136,7 +141,7 @@ pub struct Session {
 impl Session {
     /// Starts the actor of a session that this process has claimed, on the current thread.
     ///
-    /// `after` is the reason why the session's previous actor stopped, if this actor replaces it.
+    /// `after` is the reason why the session's previous actor stopped, if this process had one.
     ///
     /// # Errors
     /// Returns [`RequestError::Unreadable`] if the session state in the record cannot be read.
@@ -191,7 +196,7 @@ impl Session {
         }))
     }
 
-    /// Reads the running turn's events, then continues where the journal ends.
+    /// Finds the actions without a result in the running turn's events, then resumes the session.
     fn restore(&self, after: Option<SessionStopReason>, ctx: &mut Context<Session>) {
         let (store, id, began) = (self.deps.store.clone(), self.id, self.state.turn_start_seq());
         let mut causes: HashMap<_, _> = self.state.user_action_causes().collect();
@@ -219,6 +224,8 @@ impl Session {
         }));
     }
 
+    /// Continues where the journal ends. A new session gets its first input. Any other session arms
+    /// its timer and starts its link again, if it needs them.
     fn resume_from_journal(&mut self, after: Option<SessionStopReason>, ctx: &mut Context<Session>) {
         self.update_status();
         let new = self.tail == 0;
@@ -318,7 +325,8 @@ impl Session {
         self.link.get_or_insert_with(|| (deps.make_link)(ctx.address(), id, budget.clone()))
     }
 
-    /// Returns the session as clients see it. The record is as decided, `last_seq` is on disk.
+    /// Returns the session as clients see it. The record may be ahead of the disk, `last_seq` is
+    /// not.
     fn view(&self) -> SessionView {
         let tail = self.broadcast.tail();
         let snapshot = SessionSnapshot { record: SessionRecord::clone(&self.record), revision: 0, tail, mark: None };

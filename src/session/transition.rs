@@ -1,11 +1,11 @@
-//! Result of a decision: the events to commit, and the effects that follow the commit.
+//! Types at the border of the pure rules: what a decision may read, and what it returns.
 
 use greenroom_protocol::{DeltaKind, EventBody, EventSource, link::CommandFrame};
 
 use super::messages::effects::AfterStop;
 use crate::store::Seq;
 
-/// Event without number and time.
+/// Event without number and time, which the commit assigns.
 #[derive(Debug, Clone, PartialEq)]
 pub struct NewEvent {
     pub source: EventSource,
@@ -18,7 +18,8 @@ pub struct NewEvent {
 #[derive(Debug, Clone, PartialEq)]
 pub enum Effect {
     StartSandbox,
-    /// The agent's start with this boot id sent its hello. Only commands that follow are delivered.
+    /// Opens the delivery to the agent with this boot id, which has sent its hello. The link
+    /// delivers only the commands that follow this effect.
     AgentConnected(String),
     DeliverToAgent(CommandFrame),
     AbortModelStreams,
@@ -40,30 +41,31 @@ pub enum Escalation {
 pub struct OpenItem {
     pub item: String,
     pub kind: DeltaKind,
-    /// Offset of `text` in the item, in bytes. The text before is not known any more.
+    /// Offset of `text` in the item, in bytes. The text before `start` was dropped.
     pub start: u64,
     pub text: String,
 }
 
-/// Input of a decision beside the session state: everything else that the rules may read.
+/// Facts that the rules may read beside the session state and the input.
 #[derive(Debug, Clone, Copy)]
 pub struct DecisionContext<'a> {
     /// Number of the newest decided event.
     pub tail: Seq,
-    /// Milliseconds since 1970, by the wall clock. Timed waits may outlast a server.
+    /// Milliseconds since 1970. By the wall clock, because an interrupt may outlast a server.
     pub now_ms: i64,
     /// Items that have begun and not ended.
     pub open: &'a [OpenItem],
 }
 
-/// Result of a decision. Committed first, then published and executed.
+/// Result of a decision. The events are committed, then published. The effects follow.
 #[derive(Debug, Clone, PartialEq, Default)]
 pub struct Transition {
+    /// Number of the newest event before this transition.
     tail: Seq,
     pub new_events: Vec<NewEvent>,
     pub effects: Vec<Effect>,
     pub escalation: Option<Escalation>,
-    /// Set if a turn ended, for any reason. Calls whose input still grows will not be made.
+    /// Set if a turn ended, for any reason. Tool calls whose input still grows will not be made.
     pub turn_is_over: bool,
 }
 

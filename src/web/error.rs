@@ -78,7 +78,7 @@ impl ApiError {
             .map(|(at, part)| if at % 2 == 1 { format!("<code>{part}</code>") } else { part.to_owned() })
             .collect();
         let way_out = match self.status {
-            StatusCode::NOT_FOUND => r#"<p><a href="/">To the sessions</a></p>"#,
+            StatusCode::NOT_FOUND => r#"<p><a href="/">Go to the sessions</a></p>"#,
             _ => "",
         };
         format!(

@@ -1,11 +1,13 @@
-//! Where the focus goes, and what a key does there.
+//! Focus: its place after each step, and the effect of keys there.
 
 use fantoccini::key::Key;
 use greenroom_protocol::link::{AgentCommand, AgentReport, WorkOutcome};
 use serde_json::json;
 
-use super::{chromium::TestBrowser, page::BrowserPage};
-use crate::harness::{
+use greenroom_testkit::chromium::TestBrowser;
+
+use super::page::BrowserPage;
+use greenroom_testkit::{
     driver::TestDriver,
     puppet::PuppetAgent,
     server::{TestServer, TestServerOptions},
@@ -15,7 +17,7 @@ const WRITES: &str = "document.activeElement.getAttribute('aria-label') === 'Mes
 
 #[tokio::test]
 #[ignore = "needs chromium and chromedriver; `cargo xtask test` brings them"]
-async fn escape_closes_what_is_open_before_it_stops_what_runs() {
+async fn escape_closes_panels_before_stopping_the_turn() {
     let server = TestServer::start(TestServerOptions::new(TestDriver::Process)).await;
     let (session, mut agent) = PuppetAgent::in_a_new_session(&server, json!({ "title": "At work" })).await;
     let browser = TestBrowser::open().await;
@@ -26,7 +28,7 @@ async fn escape_closes_what_is_open_before_it_stops_what_runs() {
     let AgentCommand::Prompt { turn, .. } = agent.command().await else { panic!("a turn begins") };
     page.state("Working").await;
 
-    // A click on plain text leaves the focus nowhere; the panel is still what Escape is about.
+    // A click on plain text leaves no element focused; Escape still closes the panel.
     page.click("About this session").await;
     page.css(".facts dd").await.click().await.expect("there is text");
     page.until("nothing has the focus", "document.activeElement === document.body").await;
@@ -39,7 +41,7 @@ async fn escape_closes_what_is_open_before_it_stops_what_runs() {
     page.open_workspace().await;
     page.click("Events").await;
 
-    // In a field it is about that field, and a box that is ticked has no use for it.
+    // In a field, Escape belongs to that field. A ticked checkbox has no use for it.
     page.css("[aria-label='Search the sessions']").await.click().await.expect("it takes the focus");
     page.key(Key::Escape).await;
     page.state("Working").await;
@@ -55,7 +57,7 @@ async fn escape_closes_what_is_open_before_it_stops_what_runs() {
 
 #[tokio::test]
 #[ignore = "needs chromium and chromedriver; `cargo xtask test` brings them"]
-async fn whoever_works_beside_the_conversation_is_not_disturbed_but_asked() {
+async fn work_beside_conversation_keeps_focus_and_shows_requests() {
     let server = TestServer::start(TestServerOptions::new(TestDriver::Process)).await;
     let (session, mut agent) = PuppetAgent::in_a_new_session(&server, json!({ "title": "Beside it" })).await;
     let browser = TestBrowser::open().await;
@@ -67,7 +69,7 @@ async fn whoever_works_beside_the_conversation_is_not_disturbed_but_asked() {
     agent.event(Some("r"), json!({ "action": "run", "args": { "command": "make" } })).await;
     page.says("make").await;
 
-    // A plan comes while somebody writes a command.
+    // A plan arrives while the user types a command.
     page.open_workspace().await;
     page.tab_to("Command to run").await;
     page.type_text("git st").await;
@@ -77,23 +79,23 @@ async fn whoever_works_beside_the_conversation_is_not_disturbed_but_asked() {
     page.type_text("atus").await;
     assert_eq!(page.js("return document.activeElement.value", &[]).await, "git status");
 
-    // With the conversation folded away, a question is seen all the same.
+    // With the conversation folded away, an approval request is still visible.
     page.click("Hide the conversation").await;
-    page.until("it is out of sight", "!document.querySelector('[role=log]').checkVisibility()").await;
+    page.until("the log is hidden", "!document.querySelector('[role=log]').checkVisibility()").await;
     let extras = json!({ "request": "q1", "action": "ls", "risk": "low", "options": ["allow", "deny"] });
     agent.event(None, json!({ "observation": "confirm", "content": "", "extras": extras })).await;
     page.until("it is asked", "document.querySelector('.confirm')?.checkVisibility()").await;
     page.click("Allow once").await;
     let AgentCommand::Answer { .. } = agent.command().await else { panic!("an answer comes") };
 
-    // Whatever was pressed and goes away leaves the focus to the message field.
+    // If a pressed button disappears, the message field gets the focus.
     for button in ["Close the workspace", "Pause", "Resume"] {
         page.tab_to(button).await;
         page.key(Key::Enter).await;
         page.until("the message field has the focus", WRITES).await;
     }
 
-    // But not where something is begun that an Enter on its way would send.
+    // Not so if a draft has been begun that a stray Enter would send.
     page.type_text("half a").await;
     page.tab_to("Pause").await;
     page.key(Key::Enter).await;

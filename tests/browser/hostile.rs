@@ -1,16 +1,19 @@
-//! Whatever a model, a tool or a file says, it stays text.
+//! Hostile text of a model, a tool or a file stays text.
 
 use greenroom_protocol::link::AgentCommand;
 use serde_json::{Value, json};
 
-use super::{chromium::TestBrowser, page::BrowserPage};
-use crate::harness::{
+use greenroom_testkit::chromium::TestBrowser;
+
+use super::page::BrowserPage;
+use greenroom_testkit::{
     driver::TestDriver,
     puppet::PuppetAgent,
     server::{TestServer, TestServerOptions},
 };
 
-/// Each would leave a mark in `window.pwned`, change the title, load something, or cover the page, if it were let.
+/// Each piece would leave a mark in `window.pwned`, change the title, load something, or cover the
+/// page.
 const MARKUP: &[&str] = &[
     "<script>window.pwned = 1</script>",
     "<img src=x onerror=\"window.pwned = 2\">",
@@ -33,12 +36,12 @@ const MARKUP: &[&str] = &[
     "`<img src=x onerror=window.pwned=18>` **<b onclick=window.pwned=18>x</b>**",
 ];
 
-/// What a terminal might obey.
+/// Escape sequences that a terminal might obey.
 const SEQUENCES: &str = "\u{1b}]0;pwned title\u{7}\u{1b}]2;pwned title\u{1b}\\\u{1b}]52;c;cHduZWQ=\u{7}\
     \u{1b}]8;;javascript:window.pwned=20\u{1b}\\link\u{1b}]8;;\u{1b}\\\u{1b}[2J\u{1b}[H\u{1b}[31mred\u{1b}[0m\
     \u{1b}P1$r0m\u{1b}\\\u{9b}31m\u{9d}0;pwned title\u{9c}\u{1b}[?1049h\u{8}\u{8}<img src=x onerror=window.pwned=21>\n";
 
-/// Nothing ran, nothing was loaded, nothing stands where it could act.
+/// Checks that no script ran, nothing was loaded, and no element could act.
 const VERDICT: &str = r#"
     const parts = [...document.querySelectorAll('main *, dialog *, aside *')];
     const ours = 'svg, path, rect, circle, line, polyline, ellipse, img[src="/favicon.svg"]';
@@ -68,7 +71,7 @@ const VERDICT: &str = r#"
 
 #[tokio::test]
 #[ignore = "needs chromium and chromedriver; `cargo xtask test` brings them"]
-async fn nothing_that_an_agent_says_is_carried_out() {
+async fn hostile_agent_text_is_never_executed() {
     let server = TestServer::start(TestServerOptions::new(TestDriver::Process)).await;
     let title = "<img src=x onerror=\"window.pwned = 30\">";
     let (session, mut agent) = PuppetAgent::in_a_new_session(&server, json!({ "title": title })).await;
@@ -85,8 +88,8 @@ async fn nothing_that_an_agent_says_is_carried_out() {
             .expect("a delta")
     };
     agent.grow(grows("text", &all[..all.len() / 2])).await.expect("the server listens");
-    for (n, said) in MARKUP.iter().enumerate() {
-        agent.event(Some(&format!("m{n}")), json!({ "observation": "message", "content": said, "extras": {} })).await;
+    for (n, markup) in MARKUP.iter().enumerate() {
+        agent.event(Some(&format!("m{n}")), json!({ "observation": "message", "content": markup, "extras": {} })).await;
     }
     agent.event(Some("grows"), json!({ "observation": "message", "content": all, "extras": {} })).await;
     agent.event(None, json!({ "observation": "think", "content": all, "extras": {} })).await;
@@ -94,7 +97,7 @@ async fn nothing_that_an_agent_says_is_carried_out() {
     agent.event(None, strange(&all)).await;
     agent.until_acknowledged().await;
     page.shows("Allow this action?").await;
-    // All that is folded is opened, every tab is looked at, and every link that leads nowhere is pressed.
+    // Opens everything folded, shows every tab, and presses every link that leads nowhere.
     let unfold = "document.querySelectorAll('[role=log] [aria-expanded=false]').forEach((button) => button.click())";
     page.js(unfold, &[]).await;
     page.shot("hostile").await;
@@ -108,7 +111,7 @@ async fn nothing_that_an_agent_says_is_carried_out() {
     page.open_a_frame().await;
     assert_eq!(page.js(VERDICT, &[]).await, json!([]));
     // The same from the journal, and in lists and menus.
-    it_can_be_answered(&page).await;
+    approval_request_is_answerable(&page).await;
     page.js(unfold, &[]).await;
     page.chord(&[fantoccini::key::Key::Control], 'k').await;
     page.css("dialog [role=listbox]").await;
@@ -158,7 +161,7 @@ async fn report_events(agent: &mut PuppetAgent, all: &str) {
     agent.event(None, json!({ "action": "finish", "args": { "message": all } })).await;
 }
 
-/// A question whose every field is hostile.
+/// Returns an approval request with hostile text in every field.
 fn strange(all: &str) -> Value {
     let options = ["allow", "deny"];
     let extras =
@@ -166,11 +169,12 @@ fn strange(all: &str) -> Value {
     json!({ "observation": "confirm", "content": all, "extras": extras })
 }
 
-/// A question of any length leaves its buttons and the field in the window, after each reload.
-async fn it_can_be_answered(page: &BrowserPage<'_>) {
+/// Checks that an approval request of any length leaves its buttons and the field in the window,
+/// after each reload.
+async fn approval_request_is_answerable(page: &BrowserPage<'_>) {
     for (width, height) in [(1440, 650), (390, 740), (1440, 900)] {
         page.size(width, height).await;
-        // As at a first visit: the workspace waits until it is asked for.
+        // As at a first visit: the workspace is closed.
         page.js("localStorage.clear()", &[]).await;
         page.client.refresh().await.expect("the page loads again");
         page.shows("Allow this action?").await;
@@ -182,7 +186,7 @@ async fn it_can_be_answered(page: &BrowserPage<'_>) {
     }
 }
 
-/// The second wall: what got into the page would still not run.
+/// Second defence: the page's policy keeps injected code from running.
 async fn the_policy_holds(page: &BrowserPage<'_>) {
     page.js("const script = document.createElement('script');
         script.textContent = 'window.pwned = 40'; document.body.append(script);

@@ -1,14 +1,13 @@
-//! The same way without a mouse.
+//! The main use case without a mouse.
 
 use fantoccini::key::Key;
 use greenroom_protocol::link::AgentCommand;
 use serde_json::json;
 
-use super::{
-    chromium::{TestBrowser, devtools},
-    page::BrowserPage,
-};
-use crate::harness::{
+use greenroom_testkit::chromium::{TestBrowser, devtools};
+
+use super::page::BrowserPage;
+use greenroom_testkit::{
     driver::TestDriver,
     puppet::PuppetAgent,
     server::{TestServer, TestServerOptions},
@@ -16,7 +15,7 @@ use crate::harness::{
 
 #[tokio::test]
 #[ignore = "needs chromium and chromedriver; `cargo xtask test` brings them"]
-async fn the_whole_way_by_keyboard_alone() {
+async fn main_use_case_by_keyboard() {
     let server = TestServer::start(
         TestServerOptions::new(TestDriver::Process).env("GREENROOM_MODEL__DEMO_TOKENS_PER_SECOND", "60"),
     )
@@ -33,7 +32,7 @@ async fn the_whole_way_by_keyboard_alone() {
     page.until("the message field has the focus", "document.activeElement.getAttribute('aria-label') === 'Message'")
         .await;
 
-    // Shift and Enter break the line, Enter sends.
+    // Shift+Enter breaks the line, Enter sends.
     page.type_text("slow: 4000").await;
     page.key(Key::Enter).await;
     page.says("1 2 3").await;
@@ -45,7 +44,7 @@ async fn the_whole_way_by_keyboard_alone() {
     page.key(Key::Enter).await;
     page.shows("queued").await;
 
-    // What waits is taken away, and the turn is stopped.
+    // The queued message is removed, and the turn is stopped.
     page.tab_to("Remove").await;
     page.key(Key::Enter).await;
     page.until("the queue is empty", "!document.querySelector('.queue')").await;
@@ -53,7 +52,8 @@ async fn the_whole_way_by_keyboard_alone() {
     page.says("Stopped").await;
     page.state("Ready").await;
 
-    // The workspace, opened while something is written: its tabs by arrow keys, its divider too.
+    // The workspace, opened while the user types: arrow keys move between its tabs and move its
+    // divider.
     page.chord(&[Key::Control], 'j').await;
     page.css("[role=tab]").await;
     page.js("document.activeElement.blur()", &[]).await;
@@ -68,7 +68,8 @@ async fn the_whole_way_by_keyboard_alone() {
     page.type_text("echo by hand").await;
     page.key(Key::Enter).await;
     page.until("its output", "document.querySelector('.screen')?.textContent.includes('by hand')").await;
-    // What is begun there is still there when it opens again, and who types anywhere in it goes on with it.
+    // A begun command is still there when the workspace opens again. Typing anywhere in it
+    // continues the command.
     page.type_text("ls").await;
     page.chord(&[Key::Control], 'j').await;
     page.until("it is closed", "!document.querySelector('[role=tab]')").await;
@@ -91,7 +92,7 @@ async fn the_whole_way_by_keyboard_alone() {
     page.chord(&[Key::Control], 'j').await;
     page.until("the workspace is closed", &format!("!{divider}")).await;
 
-    // Who begins to type while nothing has the focus writes a message.
+    // Typing without a focused element writes a message.
     page.js("document.activeElement.blur()", &[]).await;
     page.type_text("now what?").await;
     let text = page.js("return document.activeElement.value", &[]).await;
@@ -105,7 +106,8 @@ async fn the_whole_way_by_keyboard_alone() {
     )
     .await;
 
-    // The palette, and from it the sheet. Whoever knows the palette does not wait for it: what is typed at once belongs to it, Enter too.
+    // The palette, and from it the sheet of shortcuts. Keys typed before the palette has opened
+    // belong to it, Enter too.
     page.chord(&[Key::Control], 'k').await;
     page.type_text("keyboard").await;
     page.key(Key::Enter).await;
@@ -119,7 +121,7 @@ async fn the_whole_way_by_keyboard_alone() {
 
 #[tokio::test]
 #[ignore = "needs chromium and chromedriver; `cargo xtask test` brings them"]
-async fn the_rest_of_the_way_by_keyboard_alone() {
+async fn remaining_actions_by_keyboard() {
     let server = TestServer::start(
         TestServerOptions::new(TestDriver::Process).env("GREENROOM_MODEL__DEMO_TOKENS_PER_SECOND", "60"),
     )
@@ -133,7 +135,7 @@ async fn the_rest_of_the_way_by_keyboard_alone() {
     page.until("the message field has the focus", "document.activeElement.getAttribute('aria-label') === 'Message'")
         .await;
 
-    // Steered in the middle, paused and on again, and there after a reload.
+    // Steered in the middle, paused, resumed, and there after a reload.
     page.type_text("say it in one word").await;
     page.chord(&[Key::Control], Key::Enter.into()).await;
     page.shows("say it in one word").await;
@@ -145,13 +147,13 @@ async fn the_rest_of_the_way_by_keyboard_alone() {
     page.shows_no_more("Resume to continue").await;
     page.key(Key::Escape).await;
     page.says("Stopped").await;
-    let said = "return document.querySelector('[role=log]').innerText";
-    let before = page.js(said, &[]).await;
+    let text = "return document.querySelector('[role=log]').innerText";
+    let before = page.js(text, &[]).await;
     page.client.refresh().await.expect("the page loads again");
     page.until("it is there again", "document.querySelector('[role=log]')?.textContent.includes('Stopped')").await;
-    assert_eq!(page.js(said, &[]).await, before);
+    assert_eq!(page.js(text, &[]).await, before);
 
-    // Renamed, found, taken home, put away and back.
+    // Renamed, found, exported, archived and restored.
     let act = async |entry: &str| {
         page.tab_to("Actions for").await;
         page.key(Key::Enter).await;
@@ -167,7 +169,7 @@ async fn the_rest_of_the_way_by_keyboard_alone() {
     page.until("the new title", "document.querySelector('.session-header h1').textContent === 'By hand'").await;
     page.until("the question is gone", "!document.querySelector('dialog[open]')").await;
     let focused = page.focused().await;
-    assert!(focused.starts_with("Actions for"), "not where it was before, but on `{focused}`");
+    assert!(focused.starts_with("Actions for"), "the focus is on `{focused}` instead of its earlier place");
     page.tab_to("Search the sessions").await;
     page.type_text("nothing like it").await;
     page.shows("No session matches").await;
@@ -184,7 +186,7 @@ async fn the_rest_of_the_way_by_keyboard_alone() {
     act("Unarchive").await;
     page.css(".session-item").await;
 
-    // The palette offers the same, and one is again where one was.
+    // The palette offers the same actions, and the focus returns to its place.
     page.tab_to("Message").await;
     page.chord(&[Key::Control], 'k').await;
     page.type_text("rename").await;
@@ -196,7 +198,7 @@ async fn the_rest_of_the_way_by_keyboard_alone() {
     page.until("the question is gone", "!document.querySelector('dialog[open]')").await;
     assert_eq!(page.focused().await, "Message");
 
-    // A question is called off, and another one answered.
+    // One approval request is cancelled, another one answered.
     act("Delete…").await;
     page.shows("This cannot be undone").await;
     page.key(Key::Escape).await;
@@ -211,10 +213,10 @@ async fn the_rest_of_the_way_by_keyboard_alone() {
     browser.close().await;
 }
 
-/// Whatever was pressed in the dock goes away, and the next word belongs into the field.
+/// After a press in the dock its buttons disappear, and the next key belongs to the field.
 #[tokio::test]
 #[ignore = "needs chromium and chromedriver; `cargo xtask test` brings them"]
-async fn after_an_answer_one_goes_on_writing() {
+async fn field_gets_focus_after_an_approval() {
     let server = TestServer::start(TestServerOptions::new(TestDriver::Process)).await;
     let (session, mut agent) = PuppetAgent::in_a_new_session(&server, json!({ "title": "By keyboard" })).await;
     let browser = TestBrowser::open().await;
@@ -250,10 +252,10 @@ async fn after_an_answer_one_goes_on_writing() {
     browser.close().await;
 }
 
-/// What an input method does on its way to a text: Enter belongs to it until the text is chosen.
+/// Keys of an input method: Enter belongs to it until the text is chosen.
 #[tokio::test]
 #[ignore = "needs chromium and chromedriver; `cargo xtask test` brings them"]
-async fn an_input_method_keeps_its_enter() {
+async fn input_method_keeps_its_enter() {
     let server = TestServer::start(TestServerOptions::new(TestDriver::Process)).await;
     let browser = TestBrowser::open().await;
     let page = BrowserPage::signed_in(&browser, &server).await;
@@ -267,7 +269,8 @@ async fn an_input_method_keeps_its_enter() {
         composes(text).await;
     }
     page.until("it is composed", "document.activeElement.value === '日本'").await;
-    // As Chromium says it (`isComposing`), and as Safari does (229, when that is over already).
+    // Chromium reports composition as `isComposing`; Safari as key code 229, after the composition
+    // is over.
     for enter in [json!({ "isComposing": true }), json!({ "keyCode": 229 })] {
         let taken = "const event = new KeyboardEvent('keydown', { key: 'Enter', bubbles: true, cancelable: true, ...arguments[0] });
             return document.activeElement.dispatchEvent(event)";

@@ -1,11 +1,8 @@
-//! The web page as people use it: the real server, in Chromium. `cargo xtask test` runs these, `cargo test --test browser --
-//! --ignored` does so alone; pictures of every screen are then in `shots/`.
+//! Browser tests: the real server and the web page, in Chromium.
+//!
+//! `cargo xtask test` runs these tests; `cargo test --test browser -- --ignored` runs them alone.
+//! Pictures of every screen are then in `shots/`.
 
-#[path = "../harness/mod.rs"]
-#[allow(dead_code, unused_imports, unused_macros, reason = "most of the harness is for the tests in tests/it")]
-mod harness;
-
-mod chromium;
 mod focus;
 mod hostile;
 mod keyboard;

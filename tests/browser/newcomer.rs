@@ -1,17 +1,19 @@
-//! The whole way of somebody who has never been here, with the demo model.
+//! A newcomer's whole way, with the demo model.
 
 use fantoccini::Locator;
 use serde_json::json;
 
-use super::{chromium::TestBrowser, page::BrowserPage};
-use crate::harness::{
+use greenroom_testkit::chromium::TestBrowser;
+
+use super::page::BrowserPage;
+use greenroom_testkit::{
     driver::TestDriver,
     server::{TestServer, TestServerOptions},
 };
 
 #[tokio::test]
 #[ignore = "needs chromium and chromedriver; `cargo xtask test` brings them"]
-async fn from_the_printed_link_to_the_end_of_a_session() {
+async fn newcomer_goes_from_printed_link_to_end_of_session() {
     let server = TestServer::start(
         TestServerOptions::new(TestDriver::Process).env("GREENROOM_MODEL__DEMO_TOKENS_PER_SECOND", "40"),
     )
@@ -24,7 +26,7 @@ async fn from_the_printed_link_to_the_end_of_a_session() {
     let address = page.client.current_url().await.expect("an address");
     assert!(!address.as_str().contains("token"), "{address}");
     page.shows("No sessions yet").await;
-    assert_eq!(page.focused().await, "Task", "one can write at once");
+    assert_eq!(page.focused().await, "Task", "the field has the focus");
 
     // A task; tokens, thinking and tool calls.
     task.send_keys("write a bash script that prints hello\u{e007}").await.expect("the field takes text");
@@ -35,7 +37,7 @@ async fn from_the_printed_link_to_the_end_of_a_session() {
     page.open_workspace().await;
     page.until("the plan is done", "document.querySelector('.plan-progress')?.textContent.includes('3 of 3')").await;
 
-    // A message while it works: queued, edited, carried out.
+    // A message during the turn: queued, edited, carried out.
     page.message("slow: 1000").await;
     page.says("1 2 3").await;
     page.message("and which files are there?").await;
@@ -49,7 +51,7 @@ async fn from_the_printed_link_to_the_end_of_a_session() {
     )
     .await;
 
-    // Steered, stopped, with its receipt; what waits is sent on Resume.
+    // Steered, and stopped with a receipt; the queued message is sent on Resume.
     let field = page.css("textarea[aria-label=Message]").await;
     field.send_keys("be brief").await.expect("the field takes text");
     field.send_keys("\u{e009}\u{e007}\u{e000}").await.expect("the field takes keys");
@@ -67,7 +69,7 @@ async fn from_the_printed_link_to_the_end_of_a_session() {
     page.says("and which files are there? All of them.").await;
     page.state("Ready").await;
 
-    // Paused in the middle, and on again.
+    // Paused in the middle, and resumed.
     page.message("slow: 240").await;
     page.says("1 2 3 4 5").await;
     page.click("Pause").await;
@@ -76,20 +78,20 @@ async fn from_the_printed_link_to_the_end_of_a_session() {
     page.says("239 240").await;
     page.state("Ready").await;
 
-    // The tab closes and opens: nothing is missing.
-    let said = "return document.querySelector('[role=log]').innerText";
+    // After closing and opening the tab, nothing is missing.
+    let text = "return document.querySelector('[role=log]').innerText";
     reload(&page).await;
     came_with_its_events(&page).await;
-    let first = page.js(said, &[]).await;
+    let first = page.js(text, &[]).await;
     reload(&page).await;
-    assert_eq!(page.js(said, &[]).await, first, "the same screen each time");
+    assert_eq!(page.js(text, &[]).await, first, "the same screen each time");
 
     housekeeping(&page).await;
     page.is_quiet().await;
     browser.close().await;
 }
 
-/// Loads the page again, and waits until it is there from the first word to the last, with what is put to its code.
+/// Reloads the page and waits until the conversation is complete, with the buttons on its code.
 async fn reload(page: &BrowserPage<'_>) {
     page.client.refresh().await.expect("the page loads again");
     page.says("write a bash script that prints hello").await;
@@ -98,7 +100,7 @@ async fn reload(page: &BrowserPage<'_>) {
     page.is_dressed().await;
 }
 
-/// The page came with the newest events: nobody asked for them.
+/// Checks that the page came with the newest events, without a request for them.
 async fn came_with_its_events(page: &BrowserPage<'_>) {
     let given = "return JSON.parse(document.getElementById('given').textContent).events.at(-1).seq > 20";
     assert_eq!(page.js(given, &[]).await, json!(true));
@@ -139,7 +141,8 @@ async fn housekeeping(page: &BrowserPage<'_>) {
     page.until("it leaves the list", "document.querySelectorAll('.session-item').length === 0").await;
     page.click("Settings").await;
     page.click("Archived sessions").await;
-    page.until("it is said", "document.querySelector('.sidebar .list-kind')?.innerText === 'Archived sessions'").await;
+    page.until("the archived list", "document.querySelector('.sidebar .list-kind')?.innerText === 'Archived sessions'")
+        .await;
     page.find(Locator::Css(".session-item")).await;
 
     menu("End…").await;

@@ -1,4 +1,4 @@
-//! What a person does with the page, and sees.
+//! Actions of a person on the page, and checks of what the page shows.
 
 use std::{path::Path, time::Duration};
 
@@ -10,8 +10,8 @@ use fantoccini::{
 };
 use serde_json::{Value, json};
 
-use super::chromium::{TestBrowser, console, devtools};
-use crate::harness::{self, server::TestServer};
+use greenroom_testkit::chromium::{TestBrowser, console, devtools};
+use greenroom_testkit::{self, server::TestServer};
 
 pub(crate) struct BrowserPage<'a> {
     pub(crate) client: &'a Client,
@@ -29,14 +29,14 @@ impl<'a> BrowserPage<'a> {
         self.client.goto(address).await.unwrap_or_else(|e| panic!("{address}: {e}"));
     }
 
-    /// A page of this server.
+    /// Opens a path of this server.
     pub(crate) async fn visit(&self, path: &str) {
         let here = self.client.current_url().await.expect("an address");
         self.go(here.join(path).expect("a path").as_str()).await;
     }
 
     pub(crate) async fn find(&self, what: Locator<'_>) -> Element {
-        let wait = self.client.wait().at_most(harness::DEADLINE).every(Duration::from_millis(50));
+        let wait = self.client.wait().at_most(greenroom_testkit::DEADLINE).every(Duration::from_millis(50));
         match wait.for_element(what).await {
             Ok(element) => element,
             Err(e) => self.fail(&format!("{what:?} is not there ({e})")).await,
@@ -47,37 +47,38 @@ impl<'a> BrowserPage<'a> {
         self.find(Locator::Css(selector)).await
     }
 
-    /// Runs a script: the body of a function, whose arguments are `arguments`.
+    /// Runs a script: the body of a function whose arguments are `arguments`.
     pub(crate) async fn js(&self, script: &str, arguments: &[Value]) -> Value {
         self.client.execute(script, arguments.to_vec()).await.unwrap_or_else(|e| panic!("{script}: {e}"))
     }
 
-    /// Waits until a script, an expression, is true.
+    /// Waits until an expression is true.
     pub(crate) async fn until(&self, what: &str, expression: &str) {
         let script = format!("return Boolean({expression})");
-        let waited = tokio::time::timeout(harness::DEADLINE, async {
+        let waited = tokio::time::timeout(greenroom_testkit::DEADLINE, async {
             while self.js(&script, &[]).await != json!(true) {
                 tokio::time::sleep(Duration::from_millis(30)).await;
             }
         });
         if waited.await.is_err() {
-            self.fail(&format!("waited in vain for {what}: {expression}")).await
+            self.fail(&format!("timed out waiting for {what}: {expression}")).await
         }
     }
 
-    /// Waits until the conversation says so.
+    /// Waits until the conversation contains this text.
     pub(crate) async fn says(&self, text: &str) {
         let log = "document.querySelector('[role=log]')?.textContent";
         self.until(text, &format!("{log}?.includes({})", json!(text))).await;
     }
 
-    /// Waits until all code in the conversation has what is put to it when there is a picture already.
+    /// Waits until all code in the conversation has its buttons, which are added after the first
+    /// picture.
     pub(crate) async fn is_dressed(&self) {
         let dressed = "[...document.querySelectorAll('.markdown pre')].every((code) => code.querySelector('.copy'))";
         self.until("every piece of code can be copied", dressed).await;
     }
 
-    /// Waits until anything on the page says so.
+    /// Waits until the page shows this text.
     pub(crate) async fn shows(&self, text: &str) {
         self.until(text, &format!("document.body.innerText.includes({})", json!(text))).await;
     }
@@ -86,19 +87,19 @@ impl<'a> BrowserPage<'a> {
         self.until(text, &format!("!document.body.innerText.includes({})", json!(text))).await;
     }
 
-    /// Waits until the state line says so.
+    /// Waits until the state line shows this text.
     pub(crate) async fn state(&self, text: &str) {
         let line = "document.querySelector('.state-text')?.textContent";
         self.until(text, &format!("{line}?.startsWith({})", json!(text))).await;
     }
 
-    /// Presses the button, link or label with this name, or else the first whose name has this in it.
+    /// Presses the button, link or label of this name, or else the first whose name contains it.
     pub(crate) async fn click(&self, name: &str) {
         let script = "const all = [...document.querySelectorAll('button, a, summary, label')];
             const nameOf = (it) => it.getAttribute('aria-label') ?? it.innerText.trim();
             const seen = all.filter((it) => it.checkVisibility());
             return seen.find((it) => nameOf(it) === arguments[0]) ?? seen.find((it) => nameOf(it).includes(arguments[0])) ?? null";
-        let found = tokio::time::timeout(harness::DEADLINE, async {
+        let found = tokio::time::timeout(greenroom_testkit::DEADLINE, async {
             loop {
                 let found = self.js(script, &[json!(name)]).await;
                 if !found.is_null() {
@@ -107,7 +108,7 @@ impl<'a> BrowserPage<'a> {
                 tokio::time::sleep(Duration::from_millis(30)).await;
             }
         });
-        let Ok(found) = found.await else { self.fail(&format!("nothing to press is called `{name}`")).await };
+        let Ok(found) = found.await else { self.fail(&format!("no button, link or label is called `{name}`")).await };
         let id = found.as_object().and_then(|element| element.values().next()?.as_str()).expect("an element");
         let element = Element::from_element_id(self.client.clone(), id.to_owned().into());
         if let Err(e) = element.click().await {
@@ -115,8 +116,8 @@ impl<'a> BrowserPage<'a> {
         }
     }
 
-    /// Opens the first of the raw frames that are shown. They are drawn anew while the list finds its place, and then looked for
-    /// again.
+    /// Opens the first raw frame in view. The frames are rendered anew while the list scrolls, so
+    /// the search is repeated.
     pub(crate) async fn open_a_frame(&self) {
         loop {
             match self.css(".frame").await.click().await {
@@ -133,7 +134,7 @@ impl<'a> BrowserPage<'a> {
         field.send_keys(&char::from(Key::Enter).to_string()).await.expect("the field takes keys");
     }
 
-    /// Types on the keyboard, wherever the focus is.
+    /// Types on the keyboard into the focused element.
     pub(crate) async fn type_text(&self, text: &str) {
         let keys = text.chars().fold(KeyActions::new("keyboard".to_owned()), |keys, value| {
             keys.then(KeyAction::Down { value }).then(KeyAction::Up { value })
@@ -145,7 +146,8 @@ impl<'a> BrowserPage<'a> {
         self.type_text(&char::from(key).to_string()).await;
     }
 
-    /// Of those of a kind, if any are shown, what lies not wholly in the window, or is scrolled out of the dock.
+    /// Returns the elements for the selector that are not wholly in the window, or are scrolled out
+    /// of the dock.
     pub(crate) async fn out_of_sight(&self, selector: &str) -> Value {
         let script = "const sees = (outer, inner) => inner.left >= outer.left - 1 && inner.top >= outer.top - 1
                 && inner.right <= outer.right + 1 && inner.bottom <= outer.bottom + 1;
@@ -157,7 +159,7 @@ impl<'a> BrowserPage<'a> {
         self.js(script, &[json!(selector)]).await
     }
 
-    /// Holds these keys, and strikes another.
+    /// Presses a key while these keys are held.
     pub(crate) async fn chord(&self, held: &[Key], struck: char) {
         let down = |value| KeyAction::Down { value };
         let up = |value| KeyAction::Up { value };
@@ -172,14 +174,14 @@ impl<'a> BrowserPage<'a> {
         self.css("[role=tab]").await;
     }
 
-    /// What has the focus: its label or text.
+    /// Returns the label or text of the focused element.
     pub(crate) async fn focused(&self) -> String {
         let name = "const it = document.activeElement;
             return it === document.body ? '' : it.getAttribute('aria-label') || it.innerText || it.tagName";
         self.js(name, &[]).await.as_str().unwrap_or_default().trim().to_owned()
     }
 
-    /// Presses Tab until that has the focus.
+    /// Presses Tab until the element of this label has the focus.
     pub(crate) async fn tab_to(&self, label: &str) {
         let mut seen = Vec::new();
         for _ in 0..80 {
@@ -190,7 +192,7 @@ impl<'a> BrowserPage<'a> {
             seen.push(focused);
             self.key(Key::Tab).await;
         }
-        self.fail(&format!("Tab does not lead to `{label}`, only to {seen:?}")).await
+        self.fail(&format!("Tab does not reach `{label}`, only {seen:?}")).await
     }
 
     pub(crate) async fn size(&self, width: u32, height: u32) {
@@ -198,12 +200,12 @@ impl<'a> BrowserPage<'a> {
         devtools(self.client, "Emulation.setDeviceMetricsOverride", metrics).await;
     }
 
-    /// Whether it is a finger that presses, and hovers nowhere.
+    /// Emulates a touch screen, which has no hover.
     pub(crate) async fn touched(&self, enabled: bool) {
         devtools(self.client, "Emulation.setTouchEmulationEnabled", json!({ "enabled": enabled })).await;
     }
 
-    /// `light` or `dark`, as the system would have it.
+    /// Sets the system's colour scheme: `light` or `dark`.
     pub(crate) async fn scheme(&self, scheme: &str) {
         let features = json!({ "features": [
             { "name": "prefers-color-scheme", "value": scheme },
@@ -219,18 +221,21 @@ impl<'a> BrowserPage<'a> {
         std::fs::write(file, image).expect("`shots/` can be written");
     }
 
-    /// No script failed, and nothing was tried that the policy forbids. Requests that fail are the server's to tell.
+    /// Checks that no script failed and the page's policy blocked nothing. Failed requests are not
+    /// counted: the server reports those.
     pub(crate) async fn is_quiet(&self) {
-        let said = console(self.client).await;
-        let bad: Vec<_> =
-            said.iter().filter(|line| line.contains("SEVERE") && !line.contains("Failed to load resource")).collect();
+        let entries = console(self.client).await;
+        let bad: Vec<_> = entries
+            .iter()
+            .filter(|line| line.contains("SEVERE") && !line.contains("Failed to load resource"))
+            .collect();
         let bad: Vec<_> = bad.into_iter().filter(|line| !line.contains("WebSocket connection")).collect();
         assert!(bad.is_empty(), "{bad:#?}");
     }
 
-    async fn fail(&self, why: &str) -> ! {
+    async fn fail(&self, reason: &str) -> ! {
         self.shot("failed").await;
-        let said = console(self.client).await;
-        panic!("{why}; shots/failed.png shows the page; the console: {said:#?}");
+        let entries = console(self.client).await;
+        panic!("{reason}; shots/failed.png shows the page; the console: {entries:#?}");
     }
 }

@@ -1,9 +1,11 @@
-//! A recorded session is the same screen as it was, without any agent.
+//! A recorded session shows the same screen as the live one, without an agent.
 
 use serde_json::{Value, json};
 
-use super::{chromium::TestBrowser, page::BrowserPage};
-use crate::harness::{
+use greenroom_testkit::chromium::TestBrowser;
+
+use super::page::BrowserPage;
+use greenroom_testkit::{
     driver::TestDriver,
     server::{TestServer, TestServerOptions},
 };
@@ -15,7 +17,7 @@ async fn rows(page: &BrowserPage<'_>) -> Value {
 
 #[tokio::test]
 #[ignore = "needs chromium and chromedriver; `cargo xtask test` brings them"]
-async fn a_recording_shows_what_was_there() {
+async fn recording_shows_the_same_screen() {
     let server = TestServer::start(
         TestServerOptions::new(TestDriver::Process).env("GREENROOM_MODEL__DEMO_TOKENS_PER_SECOND", "0"),
     )
@@ -45,20 +47,20 @@ async fn a_recording_shows_what_was_there() {
     page.click("Play").await;
     page.says("(Played by the demo model.)").await;
     page.until("its end", "document.querySelector('.player [aria-label=Play]')").await;
-    assert_eq!(rows(&page).await, live, "the same screen, come to step by step");
+    assert_eq!(rows(&page).await, live, "the same screen after single steps");
 
-    // From a file of the person's own.
+    // From a local file.
     let file = tempfile::NamedTempFile::with_suffix(".jsonl").expect("a file");
     let exported = server.rest.get(&format!("/api/sessions/{session}/export")).await.text;
-    std::fs::write(file.path(), exported).expect("it is written");
+    std::fs::write(file.path(), exported).expect("the file can be written");
     page.visit("/sessions?replay").await;
     let chooser = page.css("input[type=file]").await;
     chooser.send_keys(&file.path().to_string_lossy()).await.expect("a file is chosen");
     page.says("(Played by the demo model.)").await;
     assert_eq!(rows(&page).await, live);
 
-    // What is none says why, and one of another server is not fetched.
-    std::fs::write(file.path(), "{\"seq\": 1}\nhello").expect("it is written");
+    // A file that is no recording gives an error, and a recording of another server is not fetched.
+    std::fs::write(file.path(), "{\"seq\": 1}\nhello").expect("the file can be written");
     page.visit("/sessions?replay").await;
     page.css("input[type=file]").await.send_keys(&file.path().to_string_lossy()).await.expect("a file is chosen");
     page.shows("line 2 is not JSON").await;
@@ -79,9 +81,9 @@ async fn files_are_attached_by_choosing_and_dropping() {
     let page = BrowserPage::signed_in(&browser, &server).await;
     let dir = tempfile::tempdir().expect("a directory");
     let file = dir.path().join("notes.txt");
-    std::fs::write(&file, "remember the milk").expect("it is written");
+    std::fs::write(&file, "remember the milk").expect("the file can be written");
 
-    // With the first task …
+    // With the first task.
     let chooser = page.css("input[type=file]").await;
     chooser.send_keys(&file.to_string_lossy()).await.expect("a file is chosen");
     page.shows("notes.txt").await;
@@ -90,7 +92,7 @@ async fn files_are_attached_by_choosing_and_dropping() {
     page.says("with uploads/notes.txt").await;
     page.state("Ready").await;
 
-    // … and dropped on a session, beside another of the same name.
+    // Dropped on a session, beside another file of the same name.
     let drop = "const data = new DataTransfer();
         data.items.add(new File(['and the bread'], 'notes.txt', { type: 'text/plain' }));
         const zone = document.querySelector('.conversation');

@@ -1,15 +1,14 @@
-//! What an open page does when the server dies, comes back, or shuts it out.
+//! An open page while the server dies, returns, or rejects its token.
 
 use fantoccini::key::Key;
 use greenroom_protocol::link::AgentCommand;
 use rustix::process::Signal;
 use serde_json::json;
 
-use super::{
-    chromium::{TestBrowser, devtools},
-    page::BrowserPage,
-};
-use crate::harness::{
+use greenroom_testkit::chromium::{TestBrowser, devtools};
+
+use super::page::BrowserPage;
+use greenroom_testkit::{
     driver::TestDriver,
     eventually,
     model::{ScriptedModel, ScriptedRule},
@@ -19,9 +18,9 @@ use crate::harness::{
 
 #[tokio::test]
 #[ignore = "needs chromium and chromedriver; `cargo xtask test` brings them"]
-async fn a_killed_server_costs_the_page_nothing() {
+async fn page_survives_server_kill() {
     let model = ScriptedModel::play("work");
-    // The page comes back to the same address.
+    // The server returns at the same address.
     let port = std::net::TcpListener::bind("127.0.0.1:0").expect("a port").local_addr().expect("it is bound").port();
     let options = TestServerOptions::anthropic(TestDriver::Process, &model).bind(&format!("127.0.0.1:{port}"));
     let server = TestServer::start(options).await;
@@ -58,7 +57,7 @@ async fn a_killed_server_costs_the_page_nothing() {
     page.says("Stopped").await;
     assert_eq!(page.js(draft, &[]).await, "half a thought");
 
-    // The token is taken back: a clear page, and the way out.
+    // After the token is replaced, the page shows it and names the way out.
     server.renew_token().await;
     page.shows("Open the link that greenroom printed").await;
     page.shot("signed-out").await;
@@ -66,10 +65,10 @@ async fn a_killed_server_costs_the_page_nothing() {
     browser.close().await;
 }
 
-/// What comes meanwhile is told, and moves nobody.
+/// New events are announced, and the reader's position stays.
 #[tokio::test]
 #[ignore = "needs chromium and chromedriver; `cargo xtask test` brings them"]
-async fn what_a_reader_looks_at_stays_where_it_is() {
+async fn reading_position_stays_while_events_arrive() {
     let paragraph = "Some words of a paragraph.\n\n".to_owned();
     let long = ScriptedRule {
         when: Some("long".into()),
@@ -88,19 +87,19 @@ async fn what_a_reader_looks_at_stays_where_it_is() {
     let session = server.rest.start("long").await;
     page.visit(&format!("/sessions/{session}")).await;
     let log = "document.querySelector('[role=log]')";
-    page.until("there is something to scroll", &format!("{log}?.scrollHeight > {log}?.clientHeight + 600")).await;
+    page.until("the log is scrollable", &format!("{log}?.scrollHeight > {log}?.clientHeight + 600")).await;
     page.js(&format!("{log}.scrollTop = 40; {log}.dispatchEvent(new Event('scroll'))"), &[]).await;
     page.shows("Latest").await;
     let before = page.js(&format!("return [{log}.scrollTop, {log}.scrollHeight]"), &[]).await;
     page.state("Ready").await;
     let after = page.js(&format!("return [{log}.scrollTop, {log}.scrollHeight]"), &[]).await;
-    assert_eq!(before[0], after[0], "the reader was moved");
-    assert!(after[1].as_f64() > before[1].as_f64(), "there was more to come: {before} {after}");
+    assert_eq!(before[0], after[0], "the reading position moved");
+    assert!(after[1].as_f64() > before[1].as_f64(), "no new row arrived: {before} {after}");
     page.shows("New events").await;
     page.click("New events").await;
     let at_its_end = format!("{log}.scrollHeight - {log}.scrollTop - {log}.clientHeight < 48");
     page.until("its end", &at_its_end).await;
-    // And it stays in sight when the window becomes another.
+    // The end also stays in view when the window is resized.
     page.size(700, 600).await;
     page.until("its end", &at_its_end).await;
     page.shows_no_more("Latest").await;
@@ -108,17 +107,17 @@ async fn what_a_reader_looks_at_stays_where_it_is() {
     browser.close().await;
 }
 
-/// A session that is longer than what is mounted of it: each row that comes takes the place of one at the other end.
+/// A session longer than the mounted part: each new row replaces a row at the other end.
 #[tokio::test]
 #[ignore = "needs chromium and chromedriver; `cargo xtask test` brings them"]
-async fn the_end_of_a_long_session_stays_in_sight() {
+async fn end_of_long_session_stays_in_view() {
     let server = TestServer::start(TestServerOptions::new(TestDriver::Process)).await;
     let browser = TestBrowser::open().await;
     let page = BrowserPage::signed_in(&browser, &server).await;
     let (session, mut agent) = PuppetAgent::in_a_new_session(&server, json!({ "title": "Long" })).await;
     server.rest.post(&format!("/api/sessions/{session}/messages"), json!({ "content": "go" })).await.expect(202);
     let AgentCommand::Prompt { .. } = agent.command().await else { panic!("a turn begins") };
-    // Higher than what still counts as the end.
+    // Higher than the distance that still counts as the end.
     let say = |n: usize| json!({ "observation": "message", "content": format!("Row {n}.\n\n- one\n- two\n- three"), "extras": {} });
     for n in 0..200 {
         agent.event(None, say(n)).await;
@@ -139,10 +138,10 @@ async fn the_end_of_a_long_session_stays_in_sight() {
     browser.close().await;
 }
 
-/// A server that has gone silent, as one does whose machine sleeps, says nothing of it: only its silence tells.
+/// A suspended server sends nothing about it: the page notices only its silence.
 #[tokio::test]
 #[ignore = "needs chromium and chromedriver; `cargo xtask test` brings them"]
-async fn a_connection_that_sleeps_is_noticed_and_wakes() {
+async fn silent_connection_is_detected_and_restored() {
     let server = TestServer::start(TestServerOptions::new(TestDriver::Process)).await;
     let browser = TestBrowser::open().await;
     let page = BrowserPage::signed_in(&browser, &server).await;
@@ -162,13 +161,13 @@ async fn a_connection_that_sleeps_is_noticed_and_wakes() {
 
 #[tokio::test]
 #[ignore = "needs chromium and chromedriver; `cargo xtask test` brings them"]
-async fn a_disk_that_is_full_or_fails_is_told_and_what_was_said_is_kept() {
+async fn full_or_failed_disk_is_shown_and_unsent_text_kept() {
     let Some(home) = TestServerHome::on_a_disk() else {
-        eprintln!("skipped: root alone can mount a file system to fill");
+        eprintln!("skipped: mounting a file system needs root");
         return;
     };
     let server = TestServer::start_in(home, TestServerOptions::new(TestDriver::Process)).await;
-    let disk = server.disk().expect("its data are on a disk of their own");
+    let disk = server.disk().expect("the data are on a disk of their own");
     let browser = TestBrowser::open().await;
     let page = BrowserPage::signed_in(&browser, &server).await;
     let session = server.rest.start("write a bash script that prints hello").await;
@@ -177,7 +176,7 @@ async fn a_disk_that_is_full_or_fails_is_told_and_what_was_said_is_kept() {
     page.state("Ready").await;
 
     disk.fill();
-    // More than finds room in the last block.
+    // More text than fits into the last block of the disk.
     let pasted = "const field = document.querySelector('textarea[aria-label=Message]');
         field.focus();
         document.execCommand('insertText', false, arguments[0])";
@@ -187,17 +186,17 @@ async fn a_disk_that_is_full_or_fails_is_told_and_what_was_said_is_kept() {
     page.shot("full-disk").await;
     disk.make_room();
     let ready = || async { server.rest.get("/readyz").await.status == 200 };
-    eventually("it to be ready", ready).await;
+    eventually("the server to be ready", ready).await;
     page.state("Ready").await;
     page.click("Send again").await;
     page.until("its answer", "document.querySelectorAll('.row.notice.good').length >= 2").await;
-    page.until("no word of it any more", "!document.querySelector('.problem')").await;
+    page.until("no notice any more", "!document.querySelector('.problem')").await;
     page.state("Ready").await;
 
     disk.fail();
     page.message("and now?").await;
     page.shows("Read-only file system").await;
-    // Somebody who comes now sees what there is, and why there is no more.
+    // A new client sees the existing events, and the reason for the missing ones.
     page.client.refresh().await.expect("the page loads again");
     page.says("(Played by the demo model.)").await;
     page.shows("Read-only file system").await;
@@ -208,7 +207,7 @@ async fn a_disk_that_is_full_or_fails_is_told_and_what_was_said_is_kept() {
 
 #[tokio::test]
 #[ignore = "needs chromium and chromedriver; `cargo xtask test` brings them"]
-async fn what_comes_on_demand_comes_once_it_can() {
+async fn lazy_bundle_loads_once_it_is_reachable() {
     let server = TestServer::start(TestServerOptions::new(TestDriver::Process)).await;
     let browser = TestBrowser::open().await;
     let page = BrowserPage::signed_in(&browser, &server).await;

@@ -1,12 +1,15 @@
-//! Every screen, in both themes, wide and narrow: pictures for people in `shots/`, and what axe finds wrong.
+//! Every screen, in both themes, wide and narrow: pictures for people in `shots/`, and axe's
+//! findings.
 
 use std::path::Path;
 
 use greenroom_protocol::link::AgentCommand;
 use serde_json::json;
 
-use super::{chromium::TestBrowser, page::BrowserPage};
-use crate::harness::{
+use greenroom_testkit::chromium::TestBrowser;
+
+use super::page::BrowserPage;
+use greenroom_testkit::{
     driver::TestDriver,
     host,
     model::{ScriptedModel, ScriptedRule},
@@ -14,7 +17,7 @@ use crate::harness::{
     server::{TestServer, TestServerOptions},
 };
 
-/// Runs axe on the page as it is; returns what is serious, with the place.
+/// Runs axe on the page as it is. Returns the serious findings, with their places.
 const AXE: &str = r#"
     const done = arguments[arguments.length - 1];
     axe.run(document, { resultTypes: ['violations'] }).then(({ violations }) => done(violations
@@ -30,7 +33,7 @@ struct ScreenGallery<'a> {
 }
 
 impl ScreenGallery<'_> {
-    /// A picture of the page as it is, and a look at it by axe.
+    /// Takes a picture of the page as it is, and checks it with axe.
     async fn hang(&mut self, name: &str) {
         let titled = "document.querySelector('.session-header h1')?.textContent !== ''";
         let listed = "!document.querySelector('.session-list .skeleton')";
@@ -65,7 +68,7 @@ impl ScreenGallery<'_> {
 
 const PRICED: &str = "claude-sonnet-4-5";
 
-/// The sessions that the screens show.
+/// Sessions that the screens show.
 struct ScreenSessions {
     done: String,
     asking: String,
@@ -79,7 +82,7 @@ struct ScreenSessions {
 #[tokio::test]
 #[ignore = "needs chromium and chromedriver; `cargo xtask test` brings them"]
 async fn every_screen_in_both_themes_wide_and_narrow() {
-    // A model that has a price, and has been given nearly all that it can hold.
+    // A model that has a price, and has received nearly all that its context holds.
     let say = "It has a build directory and a README.".to_owned();
     let model = ScriptedModel::with(vec![ScriptedRule {
         say: Some(say),
@@ -122,7 +125,7 @@ async fn every_screen_in_both_themes_wide_and_narrow() {
 
 async fn set_up(server: &TestServer) -> ScreenSessions {
     let rest = &server.rest;
-    // It is alone yet, so every agent is its.
+    // It is the only session yet, so every agent is its own.
     let lost = rest.start("run: echo the last words >&2").await;
     rest.until_state(&lost, "idle").await;
     for agent in host::agents(server.home()) {
@@ -156,7 +159,7 @@ async fn set_up(server: &TestServer) -> ScreenSessions {
     ScreenSessions { done, asking, busy, paused, lost, ended, _agents: [agent, worker] }
 }
 
-/// A session whose command and whose queue are each longer than a line.
+/// Creates a session whose command and whose queue are each longer than a line.
 async fn at_something_long(server: &TestServer) -> (String, PuppetAgent) {
     let rest = &server.rest;
     let (session, mut agent) = PuppetAgent::in_a_new_session(server, json!({ "title": "Count everything" })).await;
@@ -170,7 +173,7 @@ async fn at_something_long(server: &TestServer) -> (String, PuppetAgent) {
     (session, agent)
 }
 
-/// A piece of work with everything in it.
+/// Plays a task that shows every kind of row.
 async fn play(agent: &mut PuppetAgent) {
     let say = |text: &str| json!({ "observation": "message", "content": text, "extras": {} });
     agent
@@ -243,7 +246,7 @@ async fn walk(gallery: &mut ScreenGallery<'_>, sessions: &ScreenSessions) {
     gallery.hang("04-done").await;
     if !narrow {
         page.chord(&[fantoccini::key::Key::Control], 'b').await;
-        page.until("the list is put away", "!document.querySelector('.sidebar').checkVisibility()").await;
+        page.until("the list is hidden", "!document.querySelector('.sidebar').checkVisibility()").await;
         gallery.hang("25-list-away").await;
         page.chord(&[fantoccini::key::Key::Control], 'b').await;
     }
@@ -306,7 +309,7 @@ async fn walk(gallery: &mut ScreenGallery<'_>, sessions: &ScreenSessions) {
     signed_out(gallery).await;
 }
 
-/// Without the cookie, and with it again.
+/// Shows the page without the cookie, then restores the cookie.
 async fn signed_out(gallery: &mut ScreenGallery<'_>) {
     let client = gallery.page.client;
     let cookies: Vec<_> = client.get_all_cookies().await.expect("cookies");

@@ -1,11 +1,13 @@
-//! The list of sessions, put away on a wide screen.
+//! List of sessions, hidden on a wide screen.
 
 use fantoccini::key::Key;
 use greenroom_protocol::link::AgentCommand;
 use serde_json::json;
 
-use super::{chromium::TestBrowser, page::BrowserPage};
-use crate::harness::{
+use greenroom_testkit::chromium::TestBrowser;
+
+use super::page::BrowserPage;
+use greenroom_testkit::{
     driver::TestDriver,
     puppet::PuppetAgent,
     server::{TestServer, TestServerOptions},
@@ -15,7 +17,7 @@ const IS_AWAY: &str = "!document.querySelector('.sidebar').checkVisibility({ vis
 
 #[tokio::test]
 #[ignore = "needs chromium and chromedriver; `cargo xtask test` brings them"]
-async fn put_away_it_stays_so_and_says_that_somebody_is_waited_for() {
+async fn hidden_sidebar_stays_hidden_and_signals_waiting_sessions() {
     let server = TestServer::start(TestServerOptions::new(TestDriver::Process)).await;
     let (asking, mut agent) = PuppetAgent::in_a_new_session(&server, json!({ "title": "Asking" })).await;
     let other = server.rest.create(json!({ "title": "Another" })).await;
@@ -25,14 +27,14 @@ async fn put_away_it_stays_so_and_says_that_somebody_is_waited_for() {
     page.state("Ready").await;
 
     page.click("Hide the session list").await;
-    page.until("it is out of sight", IS_AWAY).await;
+    page.until("the list is hidden", IS_AWAY).await;
     assert_eq!(page.focused().await, "Show the session list");
     page.client.refresh().await.expect("the page loads again");
     page.state("Ready").await;
     page.until("it still is", IS_AWAY).await;
-    // The page says so itself: its first picture need not wait for the script.
-    let told = "return fetch(location.href).then((answer) => answer.text()).then((text) => /<html[^>]* data-sidebar=\"away\"/.test(text))";
-    assert_eq!(page.js(told, &[]).await, json!(true));
+    // The served page has the mark already: the first picture need not wait for the script.
+    let script = "return fetch(location.href).then((answer) => answer.text()).then((text) => /<html[^>]* data-sidebar=\"away\"/.test(text))";
+    assert_eq!(page.js(script, &[]).await, json!(true));
 
     server.rest.post(&format!("/api/sessions/{asking}/messages"), json!({ "content": "go" })).await.expect(202);
     let AgentCommand::Prompt { .. } = agent.command().await else { panic!("a turn begins") };
@@ -41,7 +43,7 @@ async fn put_away_it_stays_so_and_says_that_somebody_is_waited_for() {
     page.css("[aria-label='Show the session list, 1 waits for you'] .attention").await;
     page.shot("list-away").await;
 
-    // Every page brings it back, by its button and by a key.
+    // Every page shows the list again, by its button and by a key.
     let pages = [
         ("/sessions", "What should be done?"),
         ("/admin", "Actors and sandboxes"),
@@ -55,11 +57,11 @@ async fn put_away_it_stays_so_and_says_that_somebody_is_waited_for() {
         page.click("Show the session list").await;
         page.until("it is back", &format!("!({IS_AWAY})")).await;
         page.chord(&[Key::Control], 'b').await;
-        page.until("it is put away again", IS_AWAY).await;
+        page.until("the list is hidden again", IS_AWAY).await;
     }
-    // A narrow screen has it over the page, as ever.
+    // A narrow screen shows the list over the page, as before.
     page.size(390, 844).await;
-    page.until("it is not in the way", IS_AWAY).await;
+    page.until("the list is hidden", IS_AWAY).await;
     page.click("Show the session list").await;
     page.until("it is open", &format!("!({IS_AWAY})")).await;
     page.is_quiet().await;

@@ -4,11 +4,10 @@ use fantoccini::key::Key;
 use greenroom_protocol::link::{AgentCommand, AgentReport, WorkOutcome};
 use serde_json::json;
 
-use super::{
-    chromium::{TestBrowser, devtools},
-    page::BrowserPage,
-};
-use crate::harness::{
+use greenroom_testkit::chromium::{TestBrowser, devtools};
+
+use super::page::BrowserPage;
+use greenroom_testkit::{
     driver::TestDriver,
     puppet::PuppetAgent,
     server::{TestServer, TestServerOptions},
@@ -17,7 +16,7 @@ use crate::harness::{
 
 #[tokio::test]
 #[ignore = "needs chromium and chromedriver; `cargo xtask test` brings them"]
-async fn two_tabs_agree_about_queue_state_and_confirmations() {
+async fn two_tabs_agree_on_queue_state_and_approvals() {
     let server = TestServer::start(TestServerOptions::new(TestDriver::Process)).await;
     let (session, mut agent) = PuppetAgent::in_a_new_session(&server, json!({ "title": "Two tabs" })).await;
     let browser = TestBrowser::open().await;
@@ -31,7 +30,7 @@ async fn two_tabs_agree_about_queue_state_and_confirmations() {
     page.state("Ready").await;
     let to = async |window| page.client.switch_to_window(window).await.expect("the tab is there");
 
-    // A message from one starts both; a second one waits in both, and is taken away in both.
+    // A message from one tab starts both. A second message waits in both, and is removed in both.
     page.message("first").await;
     let AgentCommand::Prompt { turn, .. } = agent.command().await else { panic!("a turn begins") };
     page.message("second").await;
@@ -44,7 +43,7 @@ async fn two_tabs_agree_about_queue_state_and_confirmations() {
     to(second.clone()).await;
     page.until("the queue is empty here too", "!document.querySelector('.queue')").await;
 
-    // A question stands in both; answered in one, it is closed in both.
+    // An approval request shows in both tabs. Answered in one, it is closed in both.
     let options = ["allow", "allow_always", "deny"];
     let extras = json!({ "request": "q1", "action": "rm -r build", "risk": "high", "options": options });
     let question = json!({ "observation": "confirm", "content": "It deletes what it did not make.", "extras": extras });
@@ -72,16 +71,16 @@ async fn two_tabs_agree_about_queue_state_and_confirmations() {
     browser.close().await;
 }
 
-/// Takes the place of the browser's own, which asks a person.
-const NOTIFICATIONS: &str = "window.told = []; window.Notification = class {
+/// Replaces the browser's own notifications, which need a person's permission.
+const NOTIFICATIONS: &str = "window.shown = []; window.Notification = class {
     static permission = 'granted';
     static requestPermission = async () => 'granted';
-    constructor(title) { window.told.push(title); }
+    constructor(title) { window.shown.push(title); }
 }";
 
 #[tokio::test]
 #[ignore = "needs chromium and chromedriver; `cargo xtask test` brings them"]
-async fn who_looks_elsewhere_is_told() {
+async fn hidden_tab_gets_notifications() {
     let server = TestServer::start(TestServerOptions::new(TestDriver::Process)).await;
     let (session, mut agent) = PuppetAgent::in_a_new_session(&server, json!({ "title": "Far away" })).await;
     let browser = TestBrowser::open().await;
@@ -99,7 +98,7 @@ async fn who_looks_elsewhere_is_told() {
     page.until("the list says so", "document.querySelector('.session-item .dot-running')").await;
     let extras = json!({ "request": "q1", "action": "ls", "risk": "low", "options": ["allow", "deny"] });
     agent.event(None, json!({ "observation": "confirm", "content": "", "extras": extras })).await;
-    page.until("one is told", "window.told.length === 1").await;
+    page.until("a notification", "window.shown.length === 1").await;
     page.until("the tab says so", "document.title.startsWith('(1)')").await;
     page.until("its icon too", "document.querySelector('link[rel=icon]').href.endsWith('waiting.svg')").await;
     page.shows("waits for you").await;
@@ -108,8 +107,8 @@ async fn who_looks_elsewhere_is_told() {
     socket.send(answer).await;
     page.until("it works on", "document.querySelector('.session-item .dot-running')").await;
     agent.report(AgentReport::TurnEnded { turn, outcome: WorkOutcome::Done }).await.expect("the server listens");
-    page.until("one is told again", "window.told.length === 2").await;
-    assert_eq!(page.js("return window.told", &[]).await, json!(["Far away waits for you", "Far away is done"]));
+    page.until("a second notification", "window.shown.length === 2").await;
+    assert_eq!(page.js("return window.shown", &[]).await, json!(["Far away waits for you", "Far away is done"]));
     page.is_quiet().await;
     browser.close().await;
 }

@@ -1,15 +1,17 @@
-//! The workspace beside the conversation: where its divider stands, what is folded, and what can be taken home from it.
+//! Workspace beside the conversation: its divider, its folded parts, and its downloads.
 
 use fantoccini::actions::{InputSource, MOUSE_BUTTON_LEFT, MouseActions, PointerAction};
 use serde_json::{Value, json};
 
-use super::{chromium::TestBrowser, page::BrowserPage};
-use crate::harness::{
+use greenroom_testkit::chromium::TestBrowser;
+
+use super::page::BrowserPage;
+use greenroom_testkit::{
     driver::TestDriver,
     server::{TestServer, TestServerOptions},
 };
 
-/// At a session whose first task is done.
+/// Opens a session whose first task is done.
 async fn at_a_session<'a>(browser: &'a TestBrowser, server: &TestServer) -> (BrowserPage<'a>, String) {
     let page = BrowserPage::signed_in(browser, server).await;
     let session = server.rest.start("write a bash script that prints hello").await;
@@ -20,7 +22,7 @@ async fn at_a_session<'a>(browser: &'a TestBrowser, server: &TestServer) -> (Bro
     (page, session)
 }
 
-/// How wide the conversation is, in hundredths.
+/// Returns the width of the conversation in per cent.
 async fn share(page: &BrowserPage<'_>) -> i64 {
     let now = page.css("[role=separator]").await.attr("aria-valuenow").await.expect("the page answers");
     now.and_then(|now| now.parse().ok()).expect("a number")
@@ -44,7 +46,7 @@ async fn drag(page: &BrowserPage<'_>, by: f64) {
 
 #[tokio::test]
 #[ignore = "needs chromium and chromedriver; `cargo xtask test` brings them"]
-async fn how_it_is_laid_out_is_kept() {
+async fn workspace_layout_is_kept() {
     let server = TestServer::start(TestServerOptions::new(TestDriver::Process)).await;
     let browser = TestBrowser::open().await;
     let (page, _) = at_a_session(&browser, &server).await;
@@ -55,7 +57,7 @@ async fn how_it_is_laid_out_is_kept() {
     assert!(dragged <= before - 8, "{before} to {dragged}");
     drag(&page, 300.0).await;
     let widest = share(&page).await;
-    assert!((60..100).contains(&widest), "neither side can be lost: {widest}");
+    assert!((60..100).contains(&widest), "neither side may disappear: {widest}");
     drag(&page, -200.0).await;
     let kept = share(&page).await;
     page.client.refresh().await.expect("the page loads again");
@@ -63,7 +65,7 @@ async fn how_it_is_laid_out_is_kept() {
     assert_eq!(share(&page).await, kept, "over a reload");
 
     page.click("Hide the conversation").await;
-    page.until("it is out of sight", "!document.querySelector('[role=log]').checkVisibility()").await;
+    page.until("the log is hidden", "!document.querySelector('[role=log]').checkVisibility()").await;
     page.client.refresh().await.expect("the page loads again");
     page.css("[role=tab]").await;
     page.until("it still is", "!document.querySelector('[role=log]').checkVisibility()").await;
@@ -76,7 +78,7 @@ async fn how_it_is_laid_out_is_kept() {
 
 #[tokio::test]
 #[ignore = "needs chromium and chromedriver; `cargo xtask test` brings them"]
-async fn the_raw_frames_are_filtered_opened_and_kept() {
+async fn raw_frames_are_filtered_opened_and_downloaded() {
     let server = TestServer::start(TestServerOptions::new(TestDriver::Process)).await;
     let browser = TestBrowser::open().await;
     let (page, session) = at_a_session(&browser, &server).await;
@@ -87,23 +89,24 @@ async fn the_raw_frames_are_filtered_opened_and_kept() {
     let frames: Vec<Value> = kept.lines().map(|line| serde_json::from_str(line).expect("a line of JSON")).collect();
     let journal = server.rest.events(&session).await;
     let kept: Vec<&Value> = frames.iter().map(|line| &line["frame"]).filter(|it| it.get("at").is_some()).collect();
-    // A browser writes 0 where the server writes 0.0, so texts are compared.
-    let told = |event: &Value| (event["seq"].as_u64(), event["at"].clone(), event["message"].clone());
-    let journal: Vec<_> = journal.iter().map(told).collect();
-    assert_eq!(kept.into_iter().map(told).collect::<Vec<_>>(), journal, "every event as it came");
+    // A browser writes 0 if the server writes 0.0, so texts are compared.
+    let fields = |event: &Value| (event["seq"].as_u64(), event["at"].clone(), event["message"].clone());
+    let journal: Vec<_> = journal.iter().map(fields).collect();
+    assert_eq!(kept.into_iter().map(fields).collect::<Vec<_>>(), journal, "every event as it came");
 
     let filter = page.css("input[aria-label='Filter the frames']").await;
     filter.send_keys("finish").await.expect("the field takes text");
     page.until("fewer are shown", "document.querySelectorAll('.frame').length < 10").await;
     page.open_a_frame().await;
-    page.until("it is whole", "document.querySelector('.frame-opened pre').textContent.includes('finish')").await;
+    page.until("the answer is complete", "document.querySelector('.frame-opened pre').textContent.includes('finish')")
+        .await;
     page.is_quiet().await;
     browser.close().await;
 }
 
 #[tokio::test]
 #[ignore = "needs chromium and chromedriver; `cargo xtask test` brings them"]
-async fn a_model_is_chosen_in_the_middle_and_one_without_a_key_is_not() {
+async fn model_is_changed_mid_session_and_keyless_model_rejected() {
     let server = TestServer::start(
         TestServerOptions::new(TestDriver::Process)
             .env("LLM_MODEL", "openai/other")

@@ -1,9 +1,10 @@
-//! Who may: a page of another origin, another local user and a nosy name server get nothing without the token.
+//! Access control: without the token, a page of another origin, another local user and a
+//! DNS-rebinding name get nothing.
 
 use reqwest::{Method, header};
 use serde_json::json;
 
-use crate::harness::{
+use greenroom_testkit::{
     driver::TestDriver,
     rest::send,
     server::{TestServer, TestServerOptions},
@@ -15,7 +16,7 @@ async fn server() -> TestServer {
 }
 
 #[tokio::test]
-async fn reading_and_writing() {
+async fn access_follows_token_and_origin() {
     let server = server().await;
     let own = format!("http://{}", server.rest.authority);
     let bearer = format!("Bearer {}", server.rest.token);
@@ -50,7 +51,7 @@ async fn reading_and_writing() {
 }
 
 #[tokio::test]
-async fn forms_change_nothing() {
+async fn forms_of_other_pages_change_nothing() {
     let server = server().await;
     let cookie = cookie(&server).await;
     let own = format!("http://{}", server.rest.authority);
@@ -104,7 +105,7 @@ async fn sockets() {
 }
 
 #[tokio::test]
-async fn a_token_that_is_replaced_opens_nothing_any_more() {
+async fn replaced_token_is_rejected_everywhere() {
     let server = server().await;
     let session = server.rest.create(json!({})).await;
     let old_cookie = cookie(&server).await;
@@ -121,7 +122,7 @@ async fn a_token_that_is_replaced_opens_nothing_any_more() {
 }
 
 #[tokio::test]
-async fn only_the_health_of_the_server_is_everybodys() {
+async fn only_healthz_needs_no_token() {
     let server = server().await;
     assert_eq!(send(server.rest.bare(Method::GET, "/healthz")).await.status, 200);
     for path in ["/readyz", "/metrics", "/api/options", "/api/admin/actors", "/api/openapi.json"] {
@@ -131,7 +132,7 @@ async fn only_the_health_of_the_server_is_everybodys() {
 }
 
 #[tokio::test]
-async fn the_token_is_in_no_log() {
+async fn token_is_never_logged() {
     let options = TestServerOptions::new(TestDriver::Process).env("GREENROOM_LOG__LEVEL", "trace");
     let server = TestServer::start(options).await;
     cookie(&server).await;
@@ -146,7 +147,7 @@ async fn the_token_is_in_no_log() {
 }
 
 #[tokio::test]
-async fn the_data_directory_is_its_owners() {
+async fn data_directory_is_readable_by_its_owner_only() {
     use std::os::unix::fs::PermissionsExt;
     let server = server().await;
     let mode = |path: &std::path::Path| {
@@ -156,22 +157,22 @@ async fn the_data_directory_is_its_owners() {
     assert_eq!(mode(&server.data().join("token")), 0o600);
 }
 
-/// As where `greenroom export | head` has enough: no word on stderr, and not the exit code of a panic.
+/// Case of `greenroom export | head`: nothing on stderr, and no exit code of a panic.
 #[test]
-fn who_prints_for_a_reader_that_has_gone_ends_quietly() {
+fn closed_stdout_ends_a_command_without_error() {
     let data = tempfile::tempdir().expect("a temporary directory");
     for command in ["token", "export"] {
         let (gone, stdout) = std::io::pipe().expect("a pipe");
         drop(gone);
-        let mut greenroom = std::process::Command::new(env!("CARGO_BIN_EXE_greenroom"));
+        let mut greenroom = std::process::Command::new(greenroom_testkit::greenroom_binary());
         let greenroom = greenroom.arg(command).arg("--data").arg(data.path()).env("GREENROOM_LOG__LEVEL", "error");
-        let ended = greenroom.stdout(stdout).output().expect("it runs");
-        let said = String::from_utf8_lossy(&ended.stderr);
-        assert_eq!((ended.status.code(), &*said), (Some(0), ""), "{command}");
+        let ended = greenroom.stdout(stdout).output().expect("the command runs");
+        let stderr = String::from_utf8_lossy(&ended.stderr);
+        assert_eq!((ended.status.code(), &*stderr), (Some(0), ""), "{command}");
     }
 }
 
-/// Opens the printed link, as a browser would, and returns the cookie for which it is traded.
+/// Opens the printed link, as a browser would, and returns the cookie that the server sets.
 async fn cookie(server: &TestServer) -> String {
     let path = format!("/?token={}", server.rest.token);
     let reply = send(server.rest.bare(Method::GET, &path)).await;

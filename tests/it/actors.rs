@@ -1,10 +1,10 @@
-//! What lives is listed, and what nobody owns is swept away.
+//! Live actors are listed; the sweep removes what belongs to no session.
 
 use std::{collections::BTreeSet, process::Command};
 
 use serde_json::{Value, json};
 
-use crate::harness::{
+use greenroom_testkit::{
     driver::{IMAGE, TestDriver},
     eventually, host,
     server::{TestServer, TestServerOptions},
@@ -12,7 +12,7 @@ use crate::harness::{
 };
 
 #[tokio::test]
-async fn every_live_actor_is_listed_until_it_is_gone() {
+async fn every_live_actor_is_listed_until_it_ends() {
     let server = TestServer::start(TestServerOptions::new(TestDriver::Process)).await;
     let session_id = server.rest.start("print hello").await;
     server.rest.until_state(&session_id, "idle").await;
@@ -25,7 +25,7 @@ async fn every_live_actor_is_listed_until_it_is_gone() {
         }
     }
     drop(socket);
-    eventually("the socket to be struck off", || async { !kinds(&server).await.contains("frontend_socket") }).await;
+    eventually("the socket's row to disappear", || async { !kinds(&server).await.contains("frontend_socket") }).await;
     server.leaves_nothing().await;
 }
 
@@ -42,7 +42,7 @@ async fn kinds(server: &TestServer) -> BTreeSet<String> {
 }
 
 #[tokio::test]
-async fn what_a_dead_session_left_is_swept_away_and_what_lives_stays() {
+async fn sweep_removes_leftovers_of_dead_sessions_only() {
     let server = TestServer::start(TestServerOptions::new(TestDriver::Process)).await;
     let live = server.rest.start("print hello").await;
     server.rest.until_state(&live, "idle").await;
@@ -59,7 +59,7 @@ async fn what_a_dead_session_left_is_swept_away_and_what_lives_stays() {
 }
 
 #[tokio::test]
-async fn a_container_that_no_session_owns_is_swept_away() {
+async fn sweep_removes_container_without_session() {
     if !TestDriver::Docker.is_here().await {
         return;
     }
@@ -75,7 +75,7 @@ async fn a_container_that_no_session_owns_is_swept_away() {
     server.leaves_nothing().await;
 }
 
-/// A container with the same labels and a name of the same form, but of a session that nobody knows.
+/// Starts a container with the same labels and a name of the same form, but of an unknown session.
 fn twin(of: &str, session: &str) -> String {
     let labels = docker(&["inspect", "--format", "{{json .Config.Labels}}", of]);
     let labels: serde_json::Map<String, Value> = serde_json::from_str(&labels).expect("labels are an object");
@@ -101,9 +101,9 @@ fn docker(args: &[&str]) -> String {
     String::from_utf8_lossy(&output.stdout).trim().to_owned()
 }
 
-/// Whoever changes their mind while the sandbox is on its way up leaves nothing behind, and does not wait for it.
+/// A purge during the sandbox's start leaves nothing behind and does not wait for the start.
 #[tokio::test]
-async fn a_session_may_be_purged_at_any_moment_of_its_start() {
+async fn purge_during_start_leaves_nothing() {
     let server = TestServer::start(TestServerOptions::new(TestDriver::Process)).await;
     for step in 0..30 {
         let session = server.rest.create(json!({})).await;
@@ -112,7 +112,7 @@ async fn a_session_may_be_purged_at_any_moment_of_its_start() {
             server.rest.get(&address).await.expect(200);
         }
         let purged = server.rest.delete(&format!("{address}?purge=true")).await;
-        assert!(purged.status.is_success(), "after {step} looks: {} {}", purged.status, purged.text);
+        assert!(purged.status.is_success(), "after {step} reads: {} {}", purged.status, purged.text);
         server.rest.get(&address).await.error(404, "not_found");
     }
     let left = || {
@@ -120,7 +120,7 @@ async fn a_session_may_be_purged_at_any_moment_of_its_start() {
         let left: Vec<_> = places.iter().flat_map(|place| host::directories(place)).collect();
         (host::processes(server.home()), left)
     };
-    eventually("nothing to be left", || async { left() == (vec![], vec![]) }).await;
+    eventually("no process and no directory to be left", || async { left() == (vec![], vec![]) }).await;
     assert_eq!(server.rest.get("/api/sessions").await.expect(200)["total"], 0);
     server.leaves_nothing().await;
 }

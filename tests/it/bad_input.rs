@@ -1,9 +1,10 @@
-//! Bad input gets an error that names the thing and the way out, changes nothing, and leaves the socket usable.
+//! Bad input gets an error that names the thing and the way out, changes nothing, and leaves the
+//! socket usable.
 
 use serde_json::{Value, json};
 use tokio_tungstenite::tungstenite::Message;
 
-use crate::harness::{
+use greenroom_testkit::{
     driver::TestDriver,
     eventually,
     model::ScriptedModel,
@@ -43,11 +44,11 @@ async fn frames() {
     check(&mut socket, r#"{"action":"start","args":{"task":" "}}"#, "invalid_args", "task").await;
     check(&mut socket, r#"{"action":"ping","id":7}"#, "invalid_args", "`id`").await;
     let sessions = server.rest.get("/api/sessions").await.expect(200);
-    assert_eq!(sessions["total"], 0, "nothing was changed: {sessions}");
+    assert_eq!(sessions["total"], 0, "bad input must change nothing: {sessions}");
 }
 
 #[tokio::test]
-async fn an_error_names_the_frame_that_it_answers() {
+async fn error_carries_id_of_its_request() {
     let server = server().await;
     let mut socket = TestSocket::open(&server.rest).await;
     socket.send(json!({ "action": "start", "id": "mine" })).await;
@@ -56,7 +57,7 @@ async fn an_error_names_the_frame_that_it_answers() {
 }
 
 #[tokio::test]
-async fn a_frame_that_is_too_large_is_refused_and_the_socket_goes_on() {
+async fn oversize_frame_is_rejected_and_socket_stays_open() {
     let server = server().await;
     let mut socket = TestSocket::open(&server.rest).await;
     let large = json!({ "action": "start", "args": { "task": "x".repeat(10 << 20) } });
@@ -67,7 +68,7 @@ async fn a_frame_that_is_too_large_is_refused_and_the_socket_goes_on() {
 }
 
 #[tokio::test]
-async fn a_binary_frame_is_refused_and_the_socket_goes_on() {
+async fn binary_frame_is_rejected_and_socket_stays_open() {
     let server = server().await;
     let mut socket = TestSocket::open(&server.rest).await;
     socket.send_message(Message::binary(vec![0, 159, 146, 150])).await;
@@ -76,7 +77,7 @@ async fn a_binary_frame_is_refused_and_the_socket_goes_on() {
 }
 
 #[tokio::test]
-async fn an_unknown_session() {
+async fn unknown_session_is_not_found() {
     let server = server().await;
     for id in ["01ARZ3NDEKTSV4RRFFQ69G5FAV", "nonsense", "..%2F..%2Fetc"] {
         match TestSocket::handshake(
@@ -95,7 +96,7 @@ async fn an_unknown_session() {
 }
 
 #[tokio::test]
-async fn a_second_task_while_one_runs_is_refused_and_the_first_goes_on() {
+async fn second_task_during_turn_is_rejected_and_turn_continues() {
     let model = ScriptedModel::play("work");
     let server = TestServer::start(TestServerOptions::anthropic(TestDriver::Process, &model)).await;
     let mut socket = TestSocket::open(&server.rest).await;
@@ -105,11 +106,14 @@ async fn a_second_task_while_one_runs_is_refused_and_the_first_goes_on() {
     let text = socket.error("busy").await;
     assert!(text.contains("queue the message or interrupt it"), "{text}");
     socket.delta("text").await;
-    assert!(!socket.events().iter().any(|event| event["args"]["task"] == "another"), "nothing was written down");
+    assert!(
+        !socket.events().iter().any(|event| event["args"]["task"] == "another"),
+        "a rejected request is not recorded"
+    );
 }
 
 #[tokio::test]
-async fn a_client_that_leaves_before_the_agent_is_up_takes_nothing_along() {
+async fn client_leaving_during_start_does_not_stop_the_session() {
     let server = server().await;
     let mut socket = TestSocket::open(&server.rest).await;
     socket.send_request("start", json!({ "task": "print hello" })).await;

@@ -1,4 +1,4 @@
-//! The chat dialect: a handful of message types over the same session, for simple clients.
+//! Chat protocol: a handful of message types over the same session, for simple clients.
 
 use std::collections::BTreeSet;
 
@@ -11,7 +11,7 @@ use tokio_tungstenite::{
     tungstenite::{Message, client::IntoClientRequest, http::HeaderValue},
 };
 
-use crate::harness::{
+use greenroom_testkit::{
     driver::TestDriver,
     eventually,
     model::ScriptedModel,
@@ -22,7 +22,7 @@ use crate::harness::{
     within,
 };
 
-/// A simple client.
+/// Chat client.
 pub(crate) struct ChatClient(WebSocketStream<TcpStream>);
 
 impl ChatClient {
@@ -32,7 +32,7 @@ impl ChatClient {
         let bearer = HeaderValue::from_str(&format!("Bearer {}", rest.token)).expect("a token is text");
         request.headers_mut().insert("authorization", bearer);
         let tcp = TcpStream::connect(&rest.authority).await.expect("the server listens");
-        let (stream, _) = within("the handshake", client_async(request, tcp)).await.expect("it is let in");
+        let (stream, _) = within("the handshake", client_async(request, tcp)).await.expect("the handshake is accepted");
         ChatClient(stream)
     }
 
@@ -44,7 +44,7 @@ impl ChatClient {
         self.0.send(Message::text(text.to_owned())).await.expect("the socket is open");
     }
 
-    /// `Err` with the code where the server closed it.
+    /// Returns the next frame, or `Err` with the close code if the server closed the socket.
     pub(crate) async fn receive(&mut self) -> Result<Value, Option<u16>> {
         loop {
             match within("a frame", self.0.next()).await {
@@ -56,7 +56,7 @@ impl ChatClient {
         }
     }
 
-    /// Everything up to the end of the turn.
+    /// Returns all frames up to the end of the turn.
     async fn turn(&mut self) -> Vec<Value> {
         let mut frames = Vec::new();
         loop {
@@ -70,9 +70,10 @@ impl ChatClient {
     }
 }
 
-/// Such an event has head and tail only. Who has had the beginning as it grew gets what is left, once.
+/// The event has only head and tail. A client that has received the beginning as deltas gets the
+/// rest, once.
 #[tokio::test]
-async fn a_client_hears_an_answer_that_is_too_long_for_an_event_without_a_gap_at_its_head() {
+async fn chat_client_receives_oversize_answer_without_gap_at_head() {
     let server = TestServer::start(TestServerOptions::new(TestDriver::Process)).await;
     let (session_id, mut puppet) = PuppetAgent::in_a_new_session(&server, json!({})).await;
     let mut chat = ChatClient::open(&server.rest, &session_id).await;
@@ -80,25 +81,25 @@ async fn a_client_hears_an_answer_that_is_too_long_for_an_event_without_a_gap_at
     let (begun, item) = (&long[..50_000], "long".to_owned());
     let delta = Delta { kind: DeltaKind::Text, item: item.clone(), offset: 0, content: begun.to_owned() };
     puppet.grow(delta).await.expect("the server listens");
-    let mut heard = String::new();
-    while heard.len() < begun.len() {
-        heard += chat.receive().await.expect("it is told")["content"].as_str().expect("a text");
+    let mut received = String::new();
+    while received.len() < begun.len() {
+        received += chat.receive().await.expect("the chat stays open")["content"].as_str().expect("a text");
     }
-    assert_eq!(heard, begun);
+    assert_eq!(received, begun);
     let body = Observation { kind: ObservationKind::Message { partial: false }, content: long.clone() }.into();
     puppet.report(AgentReport::Event { item: Some(item), body }).await.expect("the server listens");
-    let rest = chat.receive().await.expect("it is told");
+    let rest = chat.receive().await.expect("the chat stays open");
     let rest = rest["content"].as_str().expect("a text");
-    let (mark, tail) = rest.trim_start().split_once('\n').expect("a line that says what is missing");
+    let (mark, tail) = rest.trim_start().split_once('\n').expect("a line with the number of missing bytes");
     let missing: usize = mark.split(' ').nth(1).expect("how much").parse().expect("a number");
     assert!(long.ends_with(tail) && tail.len() > 30_000, "{mark}");
     assert_eq!(begun.len() + missing + tail.len(), long.len());
     server.leaves_nothing().await;
 }
 
-/// A frame of any size is refused in words; the same client goes on.
+/// A frame of any size is answered with an error; the client stays connected.
 #[tokio::test]
-async fn a_frame_of_any_size_is_refused_and_the_connection_goes_on() {
+async fn chat_frame_of_any_size_is_rejected_and_socket_stays_open() {
     let server = TestServer::start(TestServerOptions::new(TestDriver::Process)).await;
     let session_id = server.rest.create(json!({})).await;
     server.rest.until_state(&session_id, "idle").await;
@@ -108,8 +109,8 @@ async fn a_frame_of_any_size_is_refused_and_the_connection_goes_on() {
     socket.status("synced").await;
     for _ in 0..2 {
         chat.say_text(&large).await;
-        let told = chat.receive().await.expect("the chat goes on");
-        assert!(told["message"].as_str().expect("words").contains("at most 1048576 bytes"), "{told}");
+        let error = chat.receive().await.expect("the chat stays open");
+        assert!(error["message"].as_str().expect("words").contains("may have 1048576 bytes"), "{error}");
         socket.send_text(large.clone()).await;
         socket.error("too_large").await;
     }
@@ -120,7 +121,7 @@ async fn a_frame_of_any_size_is_refused_and_the_connection_goes_on() {
     server.leaves_nothing().await;
 }
 
-/// Which types there were. What a call cost may be known before its last words have come.
+/// Returns the types of the frames. A call's cost may be reported before its last words.
 fn kinds(frames: &[Value]) -> BTreeSet<&str> {
     frames.iter().filter_map(|frame| frame["type"].as_str()).collect()
 }
@@ -130,18 +131,18 @@ fn text(frames: &[Value]) -> String {
 }
 
 #[tokio::test]
-async fn a_server_that_goes_says_so() {
+async fn server_shutdown_closes_chats_with_1001() {
     let server = TestServer::start(TestServerOptions::new(TestDriver::Process)).await;
     let session_id = server.rest.create(json!({})).await;
     let mut chat = ChatClient::open(&server.rest, &session_id).await;
     chat.say(json!({ "type": "ping" })).await;
     chat.receive().await.expect("an answer");
-    let (heard, _) = tokio::join!(chat.receive(), server.terminate());
-    assert_eq!(heard, Err(Some(1001)));
+    let (closed, _) = tokio::join!(chat.receive(), server.terminate());
+    assert_eq!(closed, Err(Some(1001)));
 }
 
 #[tokio::test]
-async fn two_clients_chat_about_one_session() {
+async fn two_chat_clients_share_one_session() {
     let model = ScriptedModel::play("work");
     let server = TestServer::start(TestServerOptions::anthropic(TestDriver::Process, &model)).await;
     let session_id = server.rest.create(json!({})).await;
@@ -157,7 +158,10 @@ async fn two_clients_chat_about_one_session() {
     assert_eq!(text(&first), "tick ".repeat(150));
     assert_eq!(text(&second), text(&first));
     assert_eq!(kinds(&first), BTreeSet::from(["text_delta", "cost_update", "done"]));
-    assert!(first.iter().filter(|frame| frame["type"] == "text_delta").count() > 10, "it came while it was said");
+    assert!(
+        first.iter().filter(|frame| frame["type"] == "text_delta").count() > 10,
+        "deltas arrive while the answer grows"
+    );
 
     other.say(json!({ "type": "message", "content": "flood" })).await;
     let (first, second) = (one.turn().await, other.turn().await);
@@ -172,7 +176,7 @@ async fn two_clients_chat_about_one_session() {
 }
 
 #[tokio::test]
-async fn what_a_client_says_last_is_heard_though_it_has_gone() {
+async fn messages_sent_before_disconnect_are_processed() {
     let server = TestServer::start(TestServerOptions::new(TestDriver::Process)).await;
     let session_id = server.rest.create(json!({})).await;
     server.rest.until_state(&session_id, "idle").await;
@@ -180,21 +184,21 @@ async fn what_a_client_says_last_is_heard_though_it_has_gone() {
     for words in &words {
         let mut chat = ChatClient::open(&server.rest, &session_id).await;
         chat.say(json!({ "type": "message", "content": words })).await;
-        chat.0.close(None).await.expect("it closes");
-        // Whoever leaves something unread resets the connection, and takes back what it said.
+        chat.0.close(None).await.expect("the socket closes");
+        // A client that leaves something unread resets the connection and loses what it sent.
         while chat.receive().await.is_ok() {}
     }
     eventually("all of it to be in the journal", || async {
         let events = server.rest.events(&session_id).await;
-        let said = events.iter().filter(|event| event["source"] == "user" && event["action"] == "message");
-        words == said.filter_map(|event| event["args"]["content"].as_str().map(str::to_owned)).collect()
+        let messages = events.iter().filter(|event| event["source"] == "user" && event["action"] == "message");
+        words == messages.filter_map(|event| event["args"]["content"].as_str().map(str::to_owned)).collect()
     })
     .await;
     server.leaves_nothing().await;
 }
 
 #[tokio::test]
-async fn an_interrupt_a_late_client_and_garbage() {
+async fn chat_handles_interrupt_late_client_and_garbage() {
     let model = ScriptedModel::play("work");
     let server = TestServer::start(TestServerOptions::anthropic(TestDriver::Process, &model)).await;
     let session_id = server.rest.create(json!({})).await;
@@ -203,13 +207,13 @@ async fn an_interrupt_a_late_client_and_garbage() {
     one.say(json!({ "type": "message", "content": "long story" })).await;
     let mut so_far = String::new();
     while so_far.len() < 100 {
-        let frame = one.receive().await.expect("it goes on");
+        let frame = one.receive().await.expect("the chat stays open");
         if frame["type"] == "text_delta" {
             so_far.push_str(frame["content"].as_str().expect("text"));
         }
     }
     let mut late = ChatClient::open(&server.rest, &session_id).await;
-    let first = late.receive().await.expect("it is in the middle of it");
+    let first = late.receive().await.expect("the answer is in progress");
     assert!(first["content"].as_str().expect("text").starts_with(&so_far[..60]), "{first}");
     for garbage in ["{", "[]", r#"{"type":"dance"}"#, r#"{"type":"message"}"#] {
         late.say_text(garbage).await;
@@ -222,9 +226,9 @@ async fn an_interrupt_a_late_client_and_garbage() {
         assert!(error["message"].as_str().expect("words").contains("not a frame of a chat"), "{error}");
     }
     late.say(json!({ "type": "interrupt" })).await;
-    assert_eq!(one.turn().await.last().expect("its end")["type"], "done");
-    assert_eq!(late.turn().await.last().expect("its end")["type"], "done");
-    // What is heard from here on belongs to the next turn: the last one ended once.
+    assert_eq!(one.turn().await.last().expect("the end of the turn")["type"], "done");
+    assert_eq!(late.turn().await.last().expect("the end of the turn")["type"], "done");
+    // Frames from here on belong to the next turn: the last one has ended once.
     one.say(json!({ "type": "message", "content": "turn left" })).await;
     assert_eq!(text(&one.turn().await), "Turning left.");
     assert_eq!(text(&late.turn().await), "Turning left.");

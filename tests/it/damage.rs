@@ -1,4 +1,5 @@
-//! Files of the journal with flipped bytes: the server starts, serves the rest, and names what is gone.
+//! Journal files with flipped bytes: the server starts, serves the rest, and names the damaged
+//! events.
 
 use std::{
     fs,
@@ -7,19 +8,17 @@ use std::{
 
 use serde_json::{Value, json};
 
-use crate::{
-    harness::{
-        driver::TestDriver,
-        server::{StoppedServer, TestServer, TestServerOptions},
-        socket::TestSocket,
-    },
-    streams::SseClient,
+use crate::streams::SseClient;
+use greenroom_testkit::{
+    driver::TestDriver,
+    server::{StoppedServer, TestServer, TestServerOptions},
+    socket::TestSocket,
 };
 
-/// The files below `dir`.
+/// Returns the files below `dir`.
 fn files(dir: &Path) -> Vec<PathBuf> {
     let mut found = Vec::new();
-    for entry in fs::read_dir(dir).expect("it is read").flatten() {
+    for entry in fs::read_dir(dir).expect("the file can be read").flatten() {
         let path = entry.path();
         if path.is_dir() {
             found.extend(files(&path));
@@ -30,7 +29,7 @@ fn files(dir: &Path) -> Vec<PathBuf> {
     found
 }
 
-/// A journal with two sessions and what they printed.
+/// Creates a journal with two sessions, and returns their events.
 async fn filled() -> (StoppedServer, [(String, Vec<Value>); 2]) {
     let server = TestServer::start(TestServerOptions::new(TestDriver::Process)).await;
     let mut sessions = Vec::new();
@@ -51,29 +50,29 @@ async fn filled() -> (StoppedServer, [(String, Vec<Value>); 2]) {
     (ended, sessions.try_into().expect("two"))
 }
 
-/// Where a large content can be fetched, if this is the file of one.
+/// Returns the path at which a large content can be fetched, if this is the file of one.
 fn content_at(file: &Path) -> Option<String> {
     let mut parts = file.iter().rev().map(|part| part.to_string_lossy());
     let (name, session, dir) = (parts.next()?, parts.next()?, parts.next()?);
     (dir == "contents").then(|| format!("/api/sessions/{session}/contents/{name}"))
 }
 
-/// What stands in the place of damaged events.
+/// Returns the events that stand in for damaged ones.
 fn damaged(events: &[Value]) -> Vec<Value> {
     events.iter().filter(|event| event["extras"]["code"] == "damaged").cloned().collect()
 }
 
 #[tokio::test]
-async fn flipped_bytes_cost_what_they_hit_and_no_start() {
+async fn flipped_bytes_damage_only_what_they_hit() {
     let (mut ended, sessions) = filled().await;
     let journal = ended.data().join("journal");
     let sound: Vec<(PathBuf, Vec<u8>)> =
-        files(&journal).into_iter().map(|path| (path.clone(), fs::read(path).expect("it is read"))).collect();
+        files(&journal).into_iter().map(|path| (path.clone(), fs::read(path).expect("the file can be read"))).collect();
     let restore = || {
-        fs::remove_dir_all(&journal).expect("it is removed");
+        fs::remove_dir_all(&journal).expect("the file can be removed");
         for (path, bytes) in &sound {
-            fs::create_dir_all(path.parent().expect("a directory")).expect("it is made");
-            fs::write(path, bytes).expect("it is written");
+            fs::create_dir_all(path.parent().expect("a directory")).expect("creation succeeds");
+            fs::write(path, bytes).expect("the file can be written");
         }
     };
     let mut named = 0;
@@ -83,7 +82,7 @@ async fn flipped_bytes_cost_what_they_hit_and_no_start() {
             let mut flipped = bytes.clone();
             let at = (flipped.len() - 8) * percent / 100;
             flipped[at..at + 8].iter_mut().for_each(|byte| *byte ^= 0xff);
-            fs::write(path, flipped).expect("it is written");
+            fs::write(path, flipped).expect("the file can be written");
             let what = format!("{} at {percent} %", path.display());
 
             let server = ended.restart().await;
@@ -91,7 +90,8 @@ async fn flipped_bytes_cost_what_they_hit_and_no_start() {
                 let last = server.rest.session(session).await["last_seq"].as_u64().expect(&what);
                 let events = server.rest.events(session).await;
                 let seqs: Vec<u64> = events.iter().filter_map(|event| event["seq"].as_u64()).collect();
-                // One that was up when the server died comes up again, so there may be more by now.
+                // A session whose sandbox was up when the server died starts again, so there may be
+                // more events by now.
                 assert_eq!(seqs, (1..=last.max(seqs.len() as u64)).collect::<Vec<_>>(), "{what}");
                 let lost = damaged(&events);
                 named += lost.len();
@@ -99,21 +99,22 @@ async fn flipped_bytes_cost_what_they_hit_and_no_start() {
                 for (event, as_written) in events.iter().zip(written).filter(|(event, _)| !lost.contains(event)) {
                     assert_eq!(event, as_written, "{what}");
                 }
-                // The harness looks at the numbers itself.
+                // `TestSocket` checks the numbers itself.
                 let mut client = TestSocket::attach(&server.rest, session).await;
                 client.status("synced").await;
                 assert_eq!(damaged(&client.events()), damaged(&events), "{what}");
                 let mut stream = SseClient::open(&server.rest, session, "", None).await;
                 let streamed = stream.until(|event| event["seq"] == last).await;
                 assert_eq!((damaged(&streamed), streamed.len() as u64), (damaged(&events), last), "{what}");
-                // Nobody knows of which kind it was, so it may have been of any.
+                // The kind of a damaged event is unknown, so its stand-in matches any filter by
+                // kind.
                 let of_a_kind = server.rest.get(&format!("/api/sessions/{session}/events?limit=1000&kind=run")).await;
                 let of_a_kind = of_a_kind.expect(200)["items"].as_array().cloned().expect("items");
                 assert_eq!(damaged(&of_a_kind), damaged(&events), "{what}");
             }
             if let Some(content) = content_at(path) {
-                let why = server.rest.get(&content).await.error(500, "damaged");
-                assert!(why.contains("is damaged"), "{why}");
+                let reason = server.rest.get(&content).await.error(500, "damaged");
+                assert!(reason.contains("is damaged"), "{reason}");
             }
             server.rest.get("/readyz").await.expect(200);
             let next = server.rest.create(json!({})).await;
@@ -122,6 +123,6 @@ async fn flipped_bytes_cost_what_they_hit_and_no_start() {
             ended.run(&["export", "--skip-damaged"]).await.expect(&what);
         }
     }
-    assert!(named > 0, "no event was hit, so this shows little");
-    assert!(sound.iter().any(|(path, _)| content_at(path).is_some()), "no content was hit");
+    assert!(named > 0, "the flipped bytes must hit an event");
+    assert!(sound.iter().any(|(path, _)| content_at(path).is_some()), "the flipped bytes must hit a content");
 }

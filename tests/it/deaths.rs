@@ -1,4 +1,5 @@
-//! Agents die. Every client is told, with the exit code, and the next message goes on from the journal.
+//! Agents that die: every client receives the exit code, and the next message continues from the
+//! journal.
 
 use std::{path::Path, process::Command, time::Duration};
 
@@ -6,10 +7,11 @@ use greenroom_protocol::{Delta, DeltaKind};
 use rustix::process::Signal;
 use serde_json::{Value, json};
 
-use crate::harness::{
-    driver::{TestDriver, on_each_driver},
+use greenroom_testkit::{
+    driver::TestDriver,
     eventually, host,
     model::ScriptedModel,
+    on_each_driver,
     puppet::PuppetAgent,
     server::{TestServer, TestServerOptions},
     socket::TestSocket,
@@ -17,16 +19,16 @@ use crate::harness::{
 };
 
 on_each_driver!(
-    a_killed_agent_is_told_and_the_next_message_goes_on,
-    one_death_is_nobody_elses,
-    a_death_that_no_server_saw_is_told_by_the_next_one,
-    a_sandbox_that_takes_more_memory_than_it_may_is_told_so,
-    an_agent_that_ends_at_once_is_told_with_what_it_said,
-    whatever_an_agent_leaves_in_its_own_way_it_starts_again,
-    a_tree_deeper_than_any_stack_is_removed_and_takes_nobody_along,
+    agent_kill_reports_exit_and_next_message_continues,
+    agent_death_does_not_affect_other_sessions,
+    agent_death_without_server_is_reported_by_next_server,
+    sandbox_above_memory_limit_reports_out_of_memory,
+    agent_that_exits_at_once_fails_with_its_stderr,
+    agent_starts_again_after_blocking_its_own_paths,
+    very_deep_tree_is_removed_without_stack_overflow,
 );
 
-/// A session whose agent runs a command that waits, and who listens to it.
+/// Returns a session whose agent runs a command that waits, and a client of it.
 async fn at_work(server: &TestServer) -> (TestSocket, String) {
     let mut socket = TestSocket::open(&server.rest).await;
     socket.send_request("start", json!({ "task": "wait for go" })).await;
@@ -35,7 +37,7 @@ async fn at_work(server: &TestServer) -> (TestSocket, String) {
     (socket, session)
 }
 
-async fn a_killed_agent_is_told_and_the_next_message_goes_on(driver: TestDriver) {
+async fn agent_kill_reports_exit_and_next_message_continues(driver: TestDriver) {
     let model = ScriptedModel::play("work");
     let server = TestServer::start(TestServerOptions::anthropic(driver, &model)).await;
     let (mut socket, session) = at_work(&server).await;
@@ -45,28 +47,28 @@ async fn a_killed_agent_is_told_and_the_next_message_goes_on(driver: TestDriver)
     kill_agents(server.home());
     for client in [&mut socket, &mut other] {
         let lost = client
-            .until("the news of its death", |frame| {
+            .until("the sandbox's exit", |frame| {
                 frame["observation"] == "sandbox" && frame["extras"]["phase"] == "lost"
             })
             .await;
         assert_eq!(lost["extras"]["exit_code"], 137, "{lost}");
         client.state("failed").await;
     }
-    let told = server.rest.session(&session).await;
-    let reason = told["reason"].as_str().expect("a reason");
-    assert!(told["state"] == "failed" && reason.contains("exit code 137"), "REST says the same: {told}");
+    let found = server.rest.session(&session).await;
+    let reason = found["reason"].as_str().expect("a reason");
+    assert!(found["state"] == "failed" && reason.contains("exit code 137"), "REST returns the same reason: {found}");
     assert!(host::processes(server.home()).iter().all(|process| !process.command.contains("sleep 0.05")));
 
     socket.send_request("message", json!({ "content": "go on" })).await;
     socket.until("an answer", |frame| frame["content"] == "All right.").await;
     let asked = model.calls().pop().expect("the model was asked").body.to_string();
-    assert!(asked.contains("wait for go"), "the agent knows what came before: {asked}");
+    assert!(asked.contains("wait for go"), "the model call contains the history: {asked}");
     server.leaves_nothing().await;
 }
 
-/// The engine has other users.
+/// Other programs use the engine too.
 #[tokio::test]
-async fn what_others_do_to_a_container_is_told_and_its_workspace_stays() {
+async fn external_container_kill_reports_exit_and_keeps_workspace() {
     if !TestDriver::Docker.is_here().await {
         return;
     }
@@ -80,20 +82,23 @@ async fn what_others_do_to_a_container_is_told_and_its_workspace_stays() {
         socket.state("idle").await;
         let output = Command::new("docker").args(done).args(host::containers(server.home())).output();
         assert!(output.expect("docker is installed").status.success());
-        let lost = socket.until("the news", |frame| frame["extras"]["phase"] == "lost").await;
+        let lost = socket.until("the sandbox's exit", |frame| frame["extras"]["phase"] == "lost").await;
         socket.state("failed").await;
         let reason = server.rest.session(&session).await["reason"].clone();
         let reason = reason.as_str().expect("a reason");
         let code = lost["extras"]["exit_code"].as_u64();
         assert!(code == Some(137) || done[0] != "kill", "{lost}");
-        assert!(code.is_none_or(|code| reason.contains(&format!("exit code {code}"))), "REST says the same: {reason}");
+        assert!(
+            code.is_none_or(|code| reason.contains(&format!("exit code {code}"))),
+            "REST returns the same exit code: {reason}"
+        );
         socket.send_request("run", json!({ "command": "cat kept" })).await;
         assert_eq!(socket.observation("run").await["content"], "still here", "after `{}`", done[0]);
     }
     server.leaves_nothing().await;
 }
 
-async fn one_death_is_nobody_elses(driver: TestDriver) {
+async fn agent_death_does_not_affect_other_sessions(driver: TestDriver) {
     let model = ScriptedModel::play("work");
     let server = TestServer::start(TestServerOptions::anthropic(driver, &model)).await;
     let victim = server.rest.start("wait for go").await;
@@ -109,7 +114,7 @@ async fn one_death_is_nobody_elses(driver: TestDriver) {
     server.leaves_nothing().await;
 }
 
-async fn a_death_that_no_server_saw_is_told_by_the_next_one(driver: TestDriver) {
+async fn agent_death_without_server_is_reported_by_next_server(driver: TestDriver) {
     let model = ScriptedModel::play("work");
     let server = TestServer::start(TestServerOptions::anthropic(driver, &model)).await;
     let (_listens, session) = at_work(&server).await;
@@ -119,72 +124,75 @@ async fn a_death_that_no_server_saw_is_told_by_the_next_one(driver: TestDriver) 
     gone(dead.home()).await;
     let server = dead.restart().await;
     server.rest.until_state(&session, "failed").await;
-    let told = server.rest.session(&session).await;
-    assert_eq!(told["reason"], "the sandbox died with exit code 137", "{told}");
+    let found = server.rest.session(&session).await;
+    assert_eq!(found["reason"], "the sandbox died with exit code 137", "{found}");
     let events = server.rest.events(&session).await;
     let deaths: Vec<_> = events.iter().filter(|event| event["extras"]["phase"] == "lost").collect();
     assert_eq!((deaths.len(), &deaths[0]["extras"]["exit_code"]), (1, &json!(137)), "{deaths:?}");
-    assert!(events.iter().any(|event| event["observation"] == "interrupted"), "its turn ends with it: {events:?}");
+    assert!(
+        events.iter().any(|event| event["observation"] == "interrupted"),
+        "the turn ends with the sandbox: {events:?}"
+    );
 
     let server = server.kill9().await.restart().await;
     let mut socket = TestSocket::attach_after(&server.rest, &session, events.len()).await;
     socket.status("synced").await;
-    assert_eq!(server.rest.events(&session).await, events, "it is told once");
+    assert_eq!(server.rest.events(&session).await, events, "the exit is reported exactly once");
     socket.send_request("message", json!({ "content": "go on" })).await;
     socket.until("an answer", |frame| frame["content"] == "All right.").await;
     server.leaves_nothing().await;
 }
 
-async fn a_sandbox_that_takes_more_memory_than_it_may_is_told_so(driver: TestDriver) {
+async fn sandbox_above_memory_limit_reports_out_of_memory(driver: TestDriver) {
     let server = TestServer::start(TestServerOptions::new(driver).env("GREENROOM_SANDBOX__MEMORY", "64MiB")).await;
     let grow = r#"exec sh -c 'all=0123456789abcdef; while :; do all=$all$all; done'"#;
     let script = format!(r#""$agent" & until [ -e "$HOME/end" ]; do sleep 0.02; done; {grow}"#);
     let (session, home) = wrap_agent(&server, &script).await;
     let mut socket = TestSocket::attach(&server.rest, &session).await;
     socket.status("synced").await;
-    std::fs::write(home.join("end"), "").expect("it is written");
-    let lost = socket.until("the news of its death", |frame| frame["extras"]["phase"] == "lost").await;
+    std::fs::write(home.join("end"), "").expect("the file can be written");
+    let lost = socket.until("the sandbox's exit", |frame| frame["extras"]["phase"] == "lost").await;
     socket.state("failed").await;
-    let told = server.rest.session(&session).await;
+    let found = server.rest.session(&session).await;
     if driver == TestDriver::Process && host::control_groups(server.home()).is_empty() {
-        return assert_ne!(lost["extras"]["exit_code"], 0, "refused the memory, it ends itself");
+        return assert_ne!(lost["extras"]["exit_code"], 0, "without a control group, the command fails by itself");
     }
     assert_eq!((&lost["extras"]["exit_code"], &lost["extras"]["out_of_memory"]), (&json!(137), &json!(true)), "{lost}");
-    assert!(told["reason"].as_str().expect("a reason").contains("memory"), "REST says the same: {told}");
+    assert!(found["reason"].as_str().expect("a reason").contains("memory"), "REST returns the same reason: {found}");
     server.leaves_nothing().await;
 }
 
-/// It has something to say before it goes.
-const LAST_WORDS: &str =
+/// Script that prints to stderr before it ends with code 3.
+const PRINT_AND_EXIT: &str =
     r#""$agent" & until [ -e "$HOME/end" ]; do sleep 0.02; done; echo 'no words left' >&2; exit 3"#;
 
 #[tokio::test]
-async fn last_words_are_told_to_who_listens_and_by_rest() {
+async fn stderr_tail_is_reported_on_socket_and_rest() {
     let server = TestServer::start(TestServerOptions::new(TestDriver::Process)).await;
-    let (session, home) = wrap_agent(&server, LAST_WORDS).await;
+    let (session, home) = wrap_agent(&server, PRINT_AND_EXIT).await;
     let mut socket = TestSocket::attach(&server.rest, &session).await;
     socket.status("synced").await;
-    std::fs::write(home.join("end"), "").expect("it is written");
-    let lost = socket.until("the news of its death", |frame| frame["extras"]["phase"] == "lost").await;
+    std::fs::write(home.join("end"), "").expect("the file can be written");
+    let lost = socket.until("the sandbox's exit", |frame| frame["extras"]["phase"] == "lost").await;
     assert_eq!(lost["extras"]["exit_code"], 3, "{lost}");
     assert!(lost["extras"]["stderr_tail"].as_str().expect("words").ends_with("no words left\n"), "{lost}");
     socket.state("failed").await;
     assert_eq!(server.rest.session(&session).await["reason"], "the sandbox died with exit code 3");
-    assert!(server.rest.events(&session).await.contains(&lost), "REST says the same");
+    assert!(server.rest.events(&session).await.contains(&lost), "REST returns the same event");
     server.leaves_nothing().await;
 }
 
 #[tokio::test]
-async fn last_words_that_no_server_heard_are_told_by_the_next_one() {
+async fn stderr_tail_without_server_is_reported_by_next_server() {
     let server = TestServer::start(TestServerOptions::new(TestDriver::Process)).await;
-    let (session, home) = wrap_agent(&server, LAST_WORDS).await;
+    let (session, home) = wrap_agent(&server, PRINT_AND_EXIT).await;
 
     let dead = server.kill9().await;
-    std::fs::write(home.join("end"), "").expect("it is written");
+    std::fs::write(home.join("end"), "").expect("the file can be written");
     gone(dead.home()).await;
     let server = dead.restart().await;
     let mut socket = TestSocket::attach(&server.rest, &session).await;
-    let lost = socket.until("the news of its death", |frame| frame["extras"]["phase"] == "lost").await;
+    let lost = socket.until("the sandbox's exit", |frame| frame["extras"]["phase"] == "lost").await;
     let Value::Object(how) = &lost["extras"] else { panic!("{lost}") };
     assert_eq!((&how["exit_code"], how.get("out_of_memory")), (&json!(3), None), "{lost}");
     assert!(how["stderr_tail"].as_str().expect("words").ends_with("no words left\n"), "{lost}");
@@ -193,7 +201,7 @@ async fn last_words_that_no_server_heard_are_told_by_the_next_one() {
     server.leaves_nothing().await;
 }
 
-/// Waits until nothing of a server's sandboxes runs, or is kept.
+/// Waits until no process of the server's sandboxes is left.
 async fn gone(home: &Path) {
     eventually("its processes to be gone", || async { host::processes(home).is_empty() }).await;
 }
@@ -204,33 +212,36 @@ fn kill_agents(home: &Path) {
     agents.iter().for_each(|agent| host::kill(agent.pid, Signal::KILL));
 }
 
-/// The state's reason, and what the sandbox wrote, of a session that cannot start.
+/// Returns the reason of a session that cannot start, and its sandbox's stderr.
 async fn fails(server: &TestServer) -> (String, String) {
     let mut socket = TestSocket::open(&server.rest).await;
     socket.send_request("initialize", json!({})).await;
-    let failed = socket.until("the failure", |frame| frame["extras"]["phase"] == "failed").await;
+    let failed = socket.until("the failed start", |frame| frame["extras"]["phase"] == "failed").await;
     socket.state("failed").await;
     let stderr = failed["extras"]["stderr_tail"].as_str().unwrap_or_default().to_owned();
     (failed["content"].as_str().expect("a reason").to_owned(), stderr)
 }
 
-async fn an_agent_that_ends_at_once_is_told_with_what_it_said(driver: TestDriver) {
+async fn agent_that_exits_at_once_fails_with_its_stderr(driver: TestDriver) {
     let server = TestServer::start(TestServerOptions::new(driver)).await;
     replace_agent(&server, "#!/bin/sh\ndate +%s%N >> \"$HOME/starts\"\necho 'no such brain' >&2\nexit 3\n");
-    let (why, stderr) = fails(&server).await;
+    let (reason, stderr) = fails(&server).await;
     let homes = std::fs::read_dir(server.data().join("homes")).expect("homes").flatten();
     let starts: Vec<_> = homes.filter_map(|home| std::fs::read_to_string(home.path().join("starts")).ok()).collect();
     let starts: Vec<u64> = starts.concat().lines().map(|at| at.parse().expect("nanoseconds")).collect();
     assert_eq!(starts.len(), 4);
     let waited = starts.windows(2).map(|pair| (pair[1] - pair[0]) / 1_000_000);
-    assert!(waited.zip([200, 800, 3_200]).all(|(ms, least)| ms >= least), "ever longer apart: {starts:?}");
-    assert!(why.contains("4 times") && why.contains("exit code 3"), "{why}");
+    assert!(
+        waited.zip([200, 800, 3_200]).all(|(ms, least)| ms >= least),
+        "delays between starts must grow: {starts:?}"
+    );
+    assert!(reason.contains("4 times") && reason.contains("exit code 3"), "{reason}");
     assert!(stderr.contains("no such brain"), "{stderr}");
-    assert!(host::processes(server.home()).is_empty(), "nothing is left of it");
+    assert!(host::processes(server.home()).is_empty(), "no process of the sandbox is left");
     server.leaves_nothing().await;
 }
 
-async fn whatever_an_agent_leaves_in_its_own_way_it_starts_again(driver: TestDriver) {
+async fn agent_starts_again_after_blocking_its_own_paths(driver: TestDriver) {
     let server = TestServer::start(TestServerOptions::new(driver)).await;
     let mut socket = TestSocket::open(&server.rest).await;
     socket.send_request("initialize", json!({})).await;
@@ -250,13 +261,14 @@ async fn whatever_an_agent_leaves_in_its_own_way_it_starts_again(driver: TestDri
     server.leaves_nothing().await;
 }
 
-async fn a_tree_deeper_than_any_stack_is_removed_and_takes_nobody_along(driver: TestDriver) {
+async fn very_deep_tree_is_removed_without_stack_overflow(driver: TestDriver) {
     let server = TestServer::start(TestServerOptions::new(driver)).await;
     let mut socket = TestSocket::open(&server.rest).await;
     socket.send_request("initialize", json!({})).await;
     let session = socket.session().await;
     socket.state("idle").await;
-    // In pieces, each hung below the next: behind a wall of Landlock, what lies deep takes as long as it is deep.
+    // The tree grows in parts, each hung below the next one: in a Landlock domain, the cost of an
+    // operation grows with the depth.
     let dig = r#"perl -e '
         for my $place ("/greenroom/run/agent", "/workspace") {
             for my $piece (1..16) {
@@ -280,57 +292,61 @@ async fn a_tree_deeper_than_any_stack_is_removed_and_takes_nobody_along(driver: 
 }
 
 #[tokio::test]
-async fn an_agent_that_talks_nonsense_is_told_and_stopped() {
+async fn invalid_frames_at_start_stop_the_sandbox() {
     let server = TestServer::start(TestServerOptions::new(TestDriver::Process)).await;
     let before = host::forget_peak(server.pid());
-    for (says, told) in NONSENSE {
-        replace_agent(&server, &stranger(says));
-        let (why, _) = fails(&server).await;
-        assert!(why.contains("does not speak the link's protocol") && why.contains(told), "{says}: {why}");
-        assert_eq!(server.rest.get("/healthz").await.status, 200, "{says}");
+    for (script, expected) in INVALID_FRAMES {
+        replace_agent(&server, &stranger(script));
+        let (reason, _) = fails(&server).await;
+        assert!(
+            reason.contains("does not speak the link's protocol") && reason.contains(expected),
+            "{script}: {reason}"
+        );
+        assert_eq!(server.rest.get("/healthz").await.status, 200, "{script}");
     }
     let grown = host::peak_kib(server.pid()).saturating_sub(before);
-    assert!(grown < NONSENSE_KIB, "it grew by {grown} KiB");
+    assert!(grown < INVALID_FRAMES_KIB, "memory grew by {grown} KiB");
     server.leaves_nothing().await;
 }
 
-/// What a stranger says in the agent's place, and what is told of it.
-const NONSENSE: [(&str, &str); 9] = [
-    (r#"say(b'{"frame":7}')"#, "none of the protocol"),
+/// Invalid frames of a scripted agent, each with a part of the reason that the session reports.
+const INVALID_FRAMES: [(&str, &str); 9] = [
+    (r#"say(b'{"frame":7}')"#, "outside the protocol"),
     ("say(b'x' * (17 << 20))", "too long"),
-    // It says so, and sends nothing of it.
+    // Announces such a length, and sends nothing of it.
     (r#"raw(b"\x81\x7f" + (1 << 62).to_bytes(8, "big"))"#, "too long"),
     ("say(b'x' * (1 << 20), 0x01); [say(b'x' * (1 << 20), 0x00) for _ in range(17)]", "too long"),
-    ("say(b'[' * 60_000)", "none of the protocol"),
+    ("say(b'[' * 60_000)", "outside the protocol"),
     ("say(b'[' * (15 << 20))", "values"),
     (
         r#"say(b'{"frame":"report","n":1,"report":' + b'{"report":' * 10_000 + b'7' + b'}' * 10_001)"#,
-        "none of the protocol",
+        "outside the protocol",
     ),
     (r#"say(b'{"frame":"\xff\xfe"}')"#, "not UTF-8"),
     (r#"say(b'{"frame":"hello"', 0x01); say(b'\xc3', 0x00); say(b'\x28', 0x80)"#, "not UTF-8"),
 ];
 
-/// What a server may grow by for all of that, KiB: a message of 16 MiB, and as much again on its way there.
-const NONSENSE_KIB: u64 = 32 << 10;
+/// Allowed growth of the server's memory, in KiB: a message of 16 MiB, and as much again in
+/// buffers.
+const INVALID_FRAMES_KIB: u64 = 32 << 10;
 
 #[tokio::test]
-async fn an_agent_that_begins_to_talk_nonsense_is_told_and_a_fresh_one_obeys() {
+async fn invalid_frames_later_fail_the_session_and_next_agent_works() {
     let server = TestServer::start(TestServerOptions::new(TestDriver::Process)).await;
     let (session_id, mut agent) = PuppetAgent::in_a_new_session(&server, json!({})).await;
     let deep =
         format!(r#"{{"frame":"report","n":1,"report":{}7{}}}"#, "{\"report\":".repeat(10_000), "}".repeat(10_000));
-    let nonsense = [
+    let invalid_frames = [
         ("x".repeat(17 << 20).into_bytes(), "too long"),
-        (deep.into_bytes(), "none of the protocol"),
+        (deep.into_bytes(), "outside the protocol"),
         (b"{\"frame\":\"\xff\xfe\"}".to_vec(), "not UTF-8"),
     ];
-    for (says, told) in nonsense {
+    for (frame, expected) in invalid_frames {
         let before = host::forget_peak(server.pid());
-        agent.say(says).await;
-        has_failed(&server, &session_id, told).await;
+        agent.say(frame).await;
+        has_failed(&server, &session_id, expected).await;
         let grown = host::peak_kib(server.pid()).saturating_sub(before);
-        assert!(grown < NONSENSE_KIB, "{told}: it grew by {grown} KiB");
+        assert!(grown < INVALID_FRAMES_KIB, "{expected}: memory grew by {grown} KiB");
 
         let mut socket = TestSocket::attach_after(&server.rest, &session_id, "tail").await;
         socket.send_request("run", json!({ "command": "echo $((6 * 7))" })).await;
@@ -342,47 +358,47 @@ async fn an_agent_that_begins_to_talk_nonsense_is_told_and_a_fresh_one_obeys() {
 }
 
 #[tokio::test]
-async fn an_agent_that_says_nothing_is_told_and_stopped() {
+async fn silent_agent_is_stopped_with_reason() {
     let server = TestServer::start(TestServerOptions::new(TestDriver::Process)).await;
     let silent =
         stranger("").replace("peer, _ = server.accept()", "held = server.accept(); import time; time.sleep(999)");
     replace_agent(&server, &silent);
     let session = server.rest.create(json!({})).await;
-    // Longer than anything else is waited for.
+    // Longer than any other wait in this test.
     tokio::time::sleep(std::time::Duration::from_secs(25)).await;
     has_failed(&server, &session, "did not answer within 30 s").await;
     server.leaves_nothing().await;
 }
 
 #[tokio::test]
-async fn an_agent_that_leaves_reports_out_and_hangs_up_is_told() {
+async fn report_gap_before_disconnect_fails_the_session() {
     let server = TestServer::start(TestServerOptions::new(TestDriver::Process)).await;
     let (session_id, mut agent) = PuppetAgent::in_a_new_session(&server, json!({})).await;
     agent.leave_out(6);
     agent.event(None, json!({ "observation": "message", "content": "the seventh", "extras": {} })).await;
     drop(agent);
-    has_failed(&server, &session_id, "report 7 came where 1 was to come").await;
+    has_failed(&server, &session_id, "report 7 arrived, but report 1 was expected").await;
     server.leaves_nothing().await;
 }
 
 #[tokio::test]
-async fn an_agent_that_leaves_reports_out_is_told_and_a_fresh_one_obeys() {
+async fn report_gap_fails_the_session_and_next_agent_works() {
     let server = TestServer::start(TestServerOptions::new(TestDriver::Process)).await;
     let (session_id, mut agent) = PuppetAgent::in_a_new_session(&server, json!({})).await;
     agent.leave_out(6);
     agent.event(None, json!({ "observation": "message", "content": "the seventh", "extras": {} })).await;
-    has_failed(&server, &session_id, "report 7 came where 1 was to come").await;
+    has_failed(&server, &session_id, "report 7 arrived, but report 1 was expected").await;
 
     let mut socket = TestSocket::attach_after(&server.rest, &session_id, "tail").await;
     socket.send_request("run", json!({ "command": "echo $((6 * 7))" })).await;
     assert_eq!(socket.observation("run").await["content"].as_str().expect("output").trim(), "42");
     socket.send_request("stop", json!({})).await;
-    eventually("what is ordered to be done", || async { host::processes(server.home()).is_empty() }).await;
+    eventually("the sandbox to be stopped", || async { host::processes(server.home()).is_empty() }).await;
     server.leaves_nothing().await;
 }
 
 #[tokio::test]
-async fn an_agent_that_begins_ever_new_items_costs_its_server_little() {
+async fn memory_of_growing_items_is_bounded() {
     let server = TestServer::start(TestServerOptions::new(TestDriver::Process)).await;
     let (_, mut agent) = PuppetAgent::in_a_new_session(&server, json!({})).await;
     let before = host::forget_peak(server.pid());
@@ -394,11 +410,11 @@ async fn an_agent_that_begins_ever_new_items_costs_its_server_little() {
     agent.event(None, json!({ "observation": "message", "content": "that was all", "extras": {} })).await;
     agent.until_acknowledged().await;
     let grown = host::peak_kib(server.pid()).saturating_sub(before);
-    assert!(grown < 48 << 10, "400 MiB were said; it grew by {grown} KiB");
+    assert!(grown < 48 << 10, "the server grew by {grown} KiB over 400 MiB of deltas");
     server.leaves_nothing().await;
 }
 
-/// Opens a WebSocket as an agent would, and says something else to each that dials.
+/// Returns an agent that opens a WebSocket and sends `says` to each connection.
 fn stranger(says: &str) -> String {
     format!("{STRANGER}    {says}\n")
 }
@@ -425,33 +441,36 @@ while True:
          + accept + "\r\n\r\n").encode())
 "#;
 
-/// From outside it looks as one does that is at a long command, of which there is one beside it.
+/// From outside, the stopped agent looks like an agent at a long command. A second session has such
+/// an agent.
 #[tokio::test]
-async fn an_agent_that_its_own_command_stopped_is_told_and_one_at_a_long_command_goes_on() {
+async fn stopped_agent_fails_and_busy_agent_continues() {
     let server = TestServer::start(TestServerOptions::new(TestDriver::Process)).await;
     let (stopped, busy) = (server.rest.create(json!({})).await, server.rest.create(json!({})).await);
     for (session, command) in [(&stopped, "echo mine > kept; kill -STOP -1"), (&busy, "sleep 70; echo awake")] {
         let mut client = TestSocket::attach(&server.rest, session).await;
         client.send_request("run", json!({ "command": command })).await;
-        client.until("its act", |frame| frame["action"] == "run").await;
+        client.until("the user action", |frame| frame["action"] == "run").await;
     }
 
     tokio::time::sleep(Duration::from_secs(40)).await;
     server.rest.until_state(&stopped, "failed").await;
     let failed = server.rest.session(&stopped).await;
-    assert!(failed["reason"].as_str().expect("a reason").contains("stood still"), "{failed}");
+    assert!(failed["reason"].as_str().expect("a reason").contains("unresponsive"), "{failed}");
     let mut client = TestSocket::attach(&server.rest, &stopped).await;
     client.send_request("run", json!({ "command": "cat kept" })).await;
-    client.until("a fresh one", |frame| frame["observation"] == "run" && frame["content"] == "mine\n").await;
+    client
+        .until("the output of the fresh agent", |frame| frame["observation"] == "run" && frame["content"] == "mine\n")
+        .await;
     let mut other = TestSocket::attach(&server.rest, &busy).await;
     assert_eq!(other.observation("run").await["content"], "awake\n");
     server.leaves_nothing().await;
 }
 
-/// The session says why it failed, and nothing of its sandbox runs on.
-async fn has_failed(server: &TestServer, session: &str, why: &str) {
+/// Checks the reason of a failed session, and waits until no process of its sandbox runs.
+async fn has_failed(server: &TestServer, session: &str, reason: &str) {
     server.rest.until_state(session, "failed").await;
     let failed = server.rest.session(session).await;
-    assert!(failed["reason"].as_str().unwrap_or_default().contains(why), "{failed}");
+    assert!(failed["reason"].as_str().unwrap_or_default().contains(reason), "{failed}");
     eventually("its processes to be gone", || async { host::processes(server.home()).is_empty() }).await;
 }

@@ -1,4 +1,4 @@
-//! A disk that hangs, one that fails, and one that is full.
+//! Disks that hang, fail or are full.
 
 use std::{pin::pin, time::Duration};
 
@@ -6,24 +6,22 @@ use greenroom_protocol::{Observation, ObservationKind, link::AgentReport};
 use serde_json::{Value, json};
 use tokio::time::timeout;
 
-use crate::{
-    chats::ChatClient,
-    harness::{
-        disk::TestDisk,
-        driver::TestDriver,
-        eventually, host,
-        puppet::PuppetAgent,
-        server::{TestServer, TestServerHome, TestServerOptions},
-        socket::TestSocket,
-        within,
-    },
-    streams::SseClient,
+use crate::{chats::ChatClient, streams::SseClient};
+use greenroom_testkit::{
+    disk::TestDisk,
+    driver::TestDriver,
+    eventually, host,
+    puppet::PuppetAgent,
+    server::{TestServer, TestServerHome, TestServerOptions},
+    socket::TestSocket,
+    within,
 };
 
-/// A server whose data are on a disk of their own, and a session of it; `None` where nobody may mount one.
+/// Starts a server with its data on a disk of their own, and a session. Returns `None` without the
+/// right to mount.
 async fn on_a_disk() -> Option<(TestServer, TestSocket, String)> {
     let Some(home) = TestServerHome::on_a_disk() else {
-        eprintln!("skipped: root alone can mount a file system that fails");
+        eprintln!("skipped: mounting a file system needs root");
         return None;
     };
     let server = TestServer::start_in(home, TestServerOptions::new(TestDriver::Process)).await;
@@ -35,11 +33,11 @@ async fn on_a_disk() -> Option<(TestServer, TestSocket, String)> {
 }
 
 fn disk(server: &TestServer) -> &TestDisk {
-    server.disk().expect("its data are on a disk of their own")
+    server.disk().expect("the data are on a disk of their own")
 }
 
-/// What has nothing to do with writing works as ever.
-async fn reads_go_on(server: &TestServer, session: &str, before: &[Value]) {
+/// Checks that requests without a write still work.
+async fn reads_still_work(server: &TestServer, session: &str, before: &[Value]) {
     let begins = |events: &[Value]| assert_eq!(events[..before.len().min(events.len())], *before);
     begins(&server.rest.events(session).await);
     assert_eq!(server.rest.session(session).await["id"], session);
@@ -54,17 +52,17 @@ async fn reads_go_on(server: &TestServer, session: &str, before: &[Value]) {
     begins(&stream.until(|event| event["seq"] == last).await);
     let mut chat = ChatClient::open(&server.rest, session).await;
     chat.say(json!({ "type": "ping" })).await;
-    while chat.receive().await.expect("the chat goes on")["type"] != "pong" {}
+    while chat.receive().await.expect("the chat stays open")["type"] != "pong" {}
 }
 
 #[tokio::test]
-async fn a_disk_that_hangs_holds_back_what_needs_it_and_nothing_else() {
+async fn frozen_disk_blocks_writes_only() {
     let Some((server, mut socket, session_id)) = on_a_disk().await else { return };
     let before = server.rest.events(&session_id).await;
     let resting = server.rest.create(json!({ "title": "at rest" })).await;
     server.rest.until_state(&resting, "idle").await;
     server.rest.post(&format!("/api/sessions/{resting}/stop"), json!({})).await.expect(200);
-    eventually("its actor to be let go", || async {
+    eventually("its actor to be passivated", || async {
         server.rest.post("/api/admin/sweep", json!({})).await.expect(200);
         let actors = server.rest.get("/api/admin/actors").await.expect(200);
         let mut actors = actors["items"].as_array().expect("a list").iter();
@@ -79,11 +77,11 @@ async fn a_disk_that_hangs_holds_back_what_needs_it_and_nothing_else() {
     assert_eq!(chat.receive().await, Ok(json!({ "type": "pong" })));
     disk(&server).freeze();
     let message = format!("/api/sessions/{session_id}/messages");
-    let mut said = pin!(server.rest.post(&message, json!({ "content": "and what is in there?" })));
-    let early = tokio::time::timeout(Duration::from_millis(500), &mut said).await;
-    assert!(early.is_err(), "what is not on disk is not acknowledged: {early:?}");
-    reads_go_on(&server, &session_id, &before).await;
-    // Its actor cannot be had before the disk has written that it is.
+    let mut posted = pin!(server.rest.post(&message, json!({ "content": "and what is in there?" })));
+    let early = tokio::time::timeout(Duration::from_millis(500), &mut posted).await;
+    assert!(early.is_err(), "a message must not be acknowledged before it is on disk: {early:?}");
+    reads_still_work(&server, &session_id, &before).await;
+    // Its actor cannot start before its start is on disk.
     let mut newcomer = TestSocket::attach(&server.rest, &resting).await;
     newcomer.status("synced").await;
     assert_eq!(newcomer.events(), at_rest);
@@ -91,67 +89,75 @@ async fn a_disk_that_hangs_holds_back_what_needs_it_and_nothing_else() {
     newcomer.status("pong").await;
     chat.say(json!({ "type": "message", "content": "this waits" })).await;
     chat.say(json!({ "type": "ping" })).await;
-    assert_eq!(chat.receive().await, Ok(json!({ "type": "pong" })), "it is heard while its message waits");
-    let why = server.rest.get("/readyz").await.error(503, "not_ready");
-    assert!(why.contains("store: no answer within"), "{why}");
+    assert_eq!(
+        chat.receive().await,
+        Ok(json!({ "type": "pong" })),
+        "a ping is answered while the message waits for the disk"
+    );
+    let reason = server.rest.get("/readyz").await.error(503, "not_ready");
+    assert!(reason.contains("store: no answer within"), "{reason}");
     server.rest.get("/healthz").await.expect(200);
 
     disk(&server).unfreeze();
-    said.await.expect(202);
-    while chat.receive().await.expect("the chat goes on")["type"] != "done" {}
+    posted.await.expect(202);
+    while chat.receive().await.expect("the chat stays open")["type"] != "done" {}
     let message = format!("/api/sessions/{resting}/messages");
     server.rest.post(&message, json!({ "content": "are you there?" })).await.expect(202);
     newcomer.state("running").await;
     socket.action("finish").await;
     socket.state("idle").await;
-    eventually("it to be ready", || async { server.rest.get("/readyz").await.status == 200 }).await;
-    assert_eq!(server.rest.events(&session_id).await, socket.events(), "what was told is what is written");
+    eventually("the server to be ready", || async { server.rest.get("/readyz").await.status == 200 }).await;
+    assert_eq!(server.rest.events(&session_id).await, socket.events(), "the journal equals the events on the socket");
     server.leaves_nothing().await;
 }
 
-/// P21: what an agent says is taken no faster than it can be kept.
+/// P21: an agent's reports are taken no faster than they can be stored.
 #[tokio::test]
-async fn an_agent_is_held_back_by_its_socket_while_the_disk_hangs_and_nothing_is_dropped() {
+async fn frozen_disk_throttles_agent_and_drops_nothing() {
     let Some((server, ..)) = on_a_disk().await else { return };
     let (session, mut agent) = PuppetAgent::in_a_new_session(&server, json!({})).await;
     let already = server.rest.events(&session).await.len();
     let before = host::resident_kib(server.pid());
     disk(&server).freeze();
     let words = |n: usize| format!("{n}:{}", "x".repeat(4 << 10));
-    let mut said = 0;
+    let mut sent = 0;
     loop {
-        let body = Observation { kind: ObservationKind::Think { partial: false }, content: words(said) }.into();
-        said += 1;
-        // Half written, the last one goes out with what follows.
+        let body = Observation { kind: ObservationKind::Think { partial: false }, content: words(sent) }.into();
+        sent += 1;
+        // The rest of a half-written report goes out with the acknowledgement wait below.
         let written = timeout(Duration::from_secs(2), agent.report(AgentReport::Event { item: None, body })).await;
         let Ok(written) = written else { break };
         written.expect("the link holds");
-        assert!(said < 4 << 10, "16 MiB were taken from it, of which nothing is on a disk");
+        assert!(sent < 4 << 10, "the server took 16 MiB of reports while none could be persisted");
     }
     let grown = host::resident_kib(server.pid()).saturating_sub(before);
-    assert!(grown < 16 << 10, "it grew by {grown} KiB");
+    assert!(grown < 16 << 10, "memory grew by {grown} KiB");
 
     disk(&server).unfreeze();
     agent.until_acknowledged().await;
-    let heard = server.rest.events(&session).await.split_off(already);
-    let heard = heard.into_iter().map(|event| event["content"].as_str().unwrap_or_default().to_owned());
-    assert_eq!(heard.collect::<Vec<_>>(), (0..said).map(words).collect::<Vec<_>>(), "all of it, in order");
+    let received = server.rest.events(&session).await.split_off(already);
+    let received = received.into_iter().map(|event| event["content"].as_str().unwrap_or_default().to_owned());
+    assert_eq!(
+        received.collect::<Vec<_>>(),
+        (0..sent).map(words).collect::<Vec<_>>(),
+        "every report arrives, in order"
+    );
     server.leaves_nothing().await;
 }
 
 #[tokio::test]
-async fn a_disk_that_fails_is_named_and_loses_nothing_that_was_acknowledged() {
+async fn failed_disk_is_reported_and_keeps_acknowledged_events() {
     let Some((server, socket, session_id)) = on_a_disk().await else { return };
     let before = socket.events();
     disk(&server).fail();
-    refuses_in_words(&server, &session_id, "Read-only file system").await;
-    newcomers_are_told(&server, &session_id, "Read-only file system").await;
-    reads_go_on(&server, &session_id, &before).await;
+    writes_are_rejected(&server, &session_id, "Read-only file system").await;
+    new_clients_receive_reason(&server, &session_id, "Read-only file system").await;
+    reads_still_work(&server, &session_id, &before).await;
 
-    // The machine is started again.
+    // As after a reboot of the machine.
     let mut ended = server.kill9().await;
     host::clear(ended.home());
-    ended.disk().expect("its data are on a disk of their own").repair();
+    ended.disk().expect("the data are on a disk of their own").repair();
     let server = ended.restart().await;
     let after = server.rest.events(&session_id).await;
     assert_eq!(after[..before.len()], before);
@@ -164,41 +170,41 @@ async fn a_disk_that_fails_is_named_and_loses_nothing_that_was_acknowledged() {
 }
 
 #[tokio::test]
-async fn a_full_disk_is_named_and_all_goes_on_once_there_is_room() {
+async fn full_disk_is_reported_and_writes_resume_with_room() {
     let Some((server, mut socket, session_id)) = on_a_disk().await else { return };
     let before = socket.events();
     disk(&server).fill();
-    // Everything that still finds room is written.
-    refuses_in_words(&server, &session_id, "No space left on device").await;
+    // Events that still fit are written.
+    writes_are_rejected(&server, &session_id, "No space left on device").await;
     let full = server.rest.events(&session_id).await;
     assert_eq!(full[..before.len()], before);
-    reads_go_on(&server, &session_id, &full).await;
+    reads_still_work(&server, &session_id, &full).await;
 
     disk(&server).make_room();
-    eventually("it to be ready", || async { server.rest.get("/readyz").await.status == 200 }).await;
+    eventually("the server to be ready", || async { server.rest.get("/readyz").await.status == 200 }).await;
     let message = format!("/api/sessions/{session_id}/messages");
-    eventually("it to take messages", || async {
+    eventually("the session to accept messages", || async {
         server.rest.post(&message, json!({ "content": "and now?" })).await.status == 202
     })
     .await;
-    socket.until("the same socket to tell", |frame| frame["content"] == "and now?").await;
+    socket.until("the event on the same socket", |frame| frame["content"] == "and now?").await;
     socket.action("finish").await;
     socket.state("idle").await;
-    assert_eq!(server.rest.events(&session_id).await, socket.events(), "what was told is what is written");
+    assert_eq!(server.rest.events(&session_id).await, socket.events(), "the journal equals the events on the socket");
 
     let server = server.kill9().await.restart().await;
     let read_again = server.rest.events(&session_id).await;
     assert_eq!(
         read_again[..socket.events().len()],
         socket.events(),
-        "a journal that was full is read by the next server"
+        "the next server reads the journal of the full disk"
     );
     assert!(!read_again.iter().any(|event| event["extras"]["code"] == "damaged"), "{read_again:?}");
     server.leaves_nothing().await;
 }
 
-/// What cannot be written is not taken.
-async fn refuses_in_words(server: &TestServer, session: &str, words: &str) {
+/// Checks that a message which cannot be written is rejected, and that `/readyz` names the store.
+async fn writes_are_rejected(server: &TestServer, session: &str, words: &str) {
     let message = format!("/api/sessions/{session}/messages");
     let content = "x".repeat(200_000);
     let refused = async {
@@ -209,21 +215,21 @@ async fn refuses_in_words(server: &TestServer, session: &str, words: &str) {
             }
         }
     };
-    let why = within("a refusal", refused).await;
-    assert!(why.contains(words), "{why}");
-    let why = server.rest.get("/readyz").await.error(503, "not_ready");
-    assert!(why.contains("store: "), "{why}");
+    let reason = within("a refusal", refused).await;
+    assert!(reason.contains(words), "{reason}");
+    let reason = server.rest.get("/readyz").await.error(503, "not_ready");
+    assert!(reason.contains("store: "), "{reason}");
 }
 
-/// A client that comes is told why it can only read.
-async fn newcomers_are_told(server: &TestServer, session: &str, words: &str) {
+/// Checks that a new client receives the reason for its read-only session.
+async fn new_clients_receive_reason(server: &TestServer, session: &str, words: &str) {
     let mut comes = TestSocket::attach_after(&server.rest, session, "tail").await;
-    let why = comes.error("journal_unavailable").await;
-    assert!(why.contains(words), "{why}");
+    let reason = comes.error("journal_unavailable").await;
+    assert!(reason.contains(words), "{reason}");
     if !comes.seen.iter().any(|frame| frame["status"] == "synced") {
         comes.status("synced").await;
     }
     comes.send_request("message", json!({ "content": "are you there?" })).await;
-    let why = comes.error("journal_unavailable").await;
-    assert!(why.contains(words), "{why}");
+    let reason = comes.error("journal_unavailable").await;
+    assert!(reason.contains(words), "{reason}");
 }

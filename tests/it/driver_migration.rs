@@ -1,23 +1,24 @@
-//! A server that is started with another sandbox driver than the one before it: no session is ever in two sandboxes, and
-//! nothing that runs ends because of it.
+//! Server that starts with another sandbox driver than before: no session is ever in two sandboxes,
+//! and nothing that runs ends.
 
 use std::time::Duration;
 
 use rustix::process::Signal;
 use serde_json::json;
 
-use crate::harness::{
-    driver::{TestDriver, on_each_driver},
+use greenroom_testkit::{
+    driver::TestDriver,
     engine::{IMAGE, TestEngine},
     eventually, host,
     model::ScriptedModel,
+    on_each_driver,
     server::{TestServer, TestServerOptions},
     socket::TestSocket,
 };
 
-on_each_driver!(what_runs_goes_on_where_it_runs_and_starts_anew_where_the_server_says,);
+on_each_driver!(driver_change_keeps_running_sandboxes_and_moves_new_starts,);
 
-async fn what_runs_goes_on_where_it_runs_and_starts_anew_where_the_server_says(driver: TestDriver) {
+async fn driver_change_keeps_running_sandboxes_and_moves_new_starts(driver: TestDriver) {
     let other = driver.other();
     if !other.is_here().await {
         return;
@@ -41,7 +42,7 @@ async fn what_runs_goes_on_where_it_runs_and_starts_anew_where_the_server_says(d
     assert_eq!((&listed[0]["driver"], &listed[0]["state"]), (&json!(driver.name()), &json!("running")), "{listed}");
     socket.send_request("pause", json!({})).await;
     socket.state("paused").await;
-    eventually("it to stand still", || async { host::is_frozen(before[0].pid) }).await;
+    eventually("the sandbox to be frozen", || async { host::is_frozen(before[0].pid) }).await;
     socket.send_request("resume", json!({})).await;
     socket.send_request("write", json!({ "path": "go", "content": "" })).await;
     socket.until("the end of the turn", |frame| frame["content"] == "Saw the mark.").await;
@@ -56,7 +57,7 @@ async fn what_runs_goes_on_where_it_runs_and_starts_anew_where_the_server_says(d
     assert_eq!(
         host::containers(server.home()).len(),
         usize::from(other == TestDriver::Docker),
-        "nothing is left where it was"
+        "the previous driver has nothing left"
     );
     assert_eq!(server.rest.session(&session).await["sandbox"], other.name());
 
@@ -68,21 +69,22 @@ async fn what_runs_goes_on_where_it_runs_and_starts_anew_where_the_server_says(d
     server.leaves_nothing().await;
 }
 
-/// Its sandbox was gone by then, and the note of where it was would have a later server look for it there.
+/// The sandbox was gone when the server died. With its driver note still there, a later server
+/// would search for it.
 #[tokio::test]
-async fn of_an_end_that_a_kill_broke_off_the_next_sweep_removes_the_rest() {
+async fn sweep_completes_an_end_cut_by_a_kill() {
     let server = TestServer::start(TestServerOptions::new(TestDriver::Process)).await;
     let session = server.rest.create(json!({})).await;
     server.rest.until_state(&session, "idle").await;
     let (run, note) = (server.data().join("run").join(&session), server.data().join("drivers/process").join(&session));
-    let noted = std::fs::read(&note).expect("it is noted where it runs");
+    let noted = std::fs::read(&note).expect("the driver note can be read");
     server.rest.delete(&format!("/api/sessions/{session}")).await.expect(200);
-    eventually("its end", || async { !run.exists() && !note.exists() }).await;
-    std::fs::create_dir(&run).expect("it is made");
-    std::fs::write(&note, noted).expect("it is written");
+    eventually("the end of the session", || async { !run.exists() && !note.exists() }).await;
+    std::fs::create_dir(&run).expect("creation succeeds");
+    std::fs::write(&note, noted).expect("the file can be written");
 
     let server = server.kill9().await.restart().await;
-    eventually("the rest to be gone", || async {
+    eventually("the leftovers to be removed", || async {
         server.rest.post("/api/admin/sweep", json!({})).await.expect(200);
         !run.exists() && !note.exists()
     })
@@ -90,9 +92,9 @@ async fn of_an_end_that_a_kill_broke_off_the_next_sweep_removes_the_rest() {
     server.leaves_nothing().await;
 }
 
-/// It works on there, so it is started nowhere else, and is not given up.
+/// The session keeps working in its engine: it is started nowhere else, and it is not given up.
 #[tokio::test]
-async fn a_session_whose_engine_is_away_waits_for_it() {
+async fn session_of_unreachable_engine_is_retried() {
     if !TestDriver::Docker.is_here().await {
         return;
     }
@@ -112,11 +114,11 @@ async fn a_session_whose_engine_is_away_waits_for_it() {
     let server = server.kill9().await.restart_with(without).await;
     let mut socket = TestSocket::attach(&server.rest, &session).await;
     let is_news = |frame: &serde_json::Value| frame["extras"]["phase"] == "connecting";
-    let told = socket.until("why it does not answer", is_news).await["content"].to_string();
-    assert!(told.contains("docker") && told.contains("no-engine.sock") && told.contains("/drivers/"), "{told}");
+    let reason = socket.until("the reason of the missing connection", is_news).await["content"].to_string();
+    assert!(reason.contains("docker") && reason.contains("no-engine.sock") && reason.contains("/drivers/"), "{reason}");
     server.rest.post("/api/admin/sweep", json!({})).await.expect(200);
     assert_eq!(server.rest.session(&session).await["state"], "idle");
-    // Its container may have been started again behind our back.
+    // This session's container may have been started again by another program.
     server.rest.post(&format!("/api/sessions/{at_rest}/messages"), json!({ "content": "hello" })).await.expect(202);
     server.rest.until_state(&at_rest, "failed").await;
     let another = server.rest.create(json!({})).await;
@@ -124,7 +126,7 @@ async fn a_session_whose_engine_is_away_waits_for_it() {
     let agents = host::agents(server.home());
     assert!(agents.len() == 2 && agents.contains(&before[0]), "{agents:?}: one of each that is up, {before:?} still");
 
-    std::os::unix::fs::symlink("/var/run/docker.sock", &nowhere).expect("it is made");
+    std::os::unix::fs::symlink("/var/run/docker.sock", &nowhere).expect("creation succeeds");
     socket.send_request("run", json!({ "command": "echo $((6 * 7))" })).await;
     assert_eq!(socket.observation("run").await["content"], "42\n");
     let agents = host::agents(server.home());
@@ -133,9 +135,9 @@ async fn a_session_whose_engine_is_away_waits_for_it() {
     server.leaves_nothing().await;
 }
 
-/// An engine may be starting when the server does.
+/// An engine may still be starting when the server starts.
 #[tokio::test]
-async fn without_a_named_driver_the_engine_is_waited_for_in_which_sessions_live() {
+async fn auto_driver_waits_for_engine_with_live_sessions() {
     if !TestDriver::Docker.is_here().await {
         return;
     }

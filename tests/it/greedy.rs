@@ -1,4 +1,4 @@
-//! Clients that do not read and agents that do not stop: they cost nobody anything.
+//! Clients that do not read, and agents that do not stop: no other session is affected.
 
 use std::time::{Duration, Instant};
 
@@ -11,7 +11,7 @@ use tokio::{
     time::timeout,
 };
 
-use crate::harness::{
+use greenroom_testkit::{
     driver::TestDriver,
     eventually, host,
     model::{ScriptedModel, ScriptedRule, ScriptedTool},
@@ -22,28 +22,29 @@ use crate::harness::{
     within,
 };
 
-/// What a server's memory may grow by where fifty megabytes and more are kept for good, KiB.
+/// Allowed growth of the server's memory when fifty megabytes and more are stored for good, in KiB.
 const GROWTH_KIB: u64 = 24 * 1024;
-/// … where clients do not read (P6), and where an agent does not stop (P21).
+/// The same when clients do not read (P6), and below when an agent does not stop (P21).
 const SLOW_KIB: u64 = 8 * 1024;
 const FLOOD_KIB: u64 = 16 * 1024;
 const MIB: usize = 1024 * 1024;
 
-/// How many bytes a piece of output has.
+/// Returns the number of bytes in a piece of output.
 fn len(frame: &Value) -> u64 {
     frame["content"].as_str().unwrap_or_default().len() as u64
 }
 
-/// A model that has the agent run `command` when it is told to `go`.
+/// Returns a model that lets the agent run `command` on the message `go`.
 fn model(command: &str) -> ScriptedModel {
     let tool = Some(ScriptedTool { name: "run".into(), input: json!({ "command": command }) });
     let go = ScriptedRule { when: Some("go".into()), times: 1, tool, ..ScriptedRule::default() };
     ScriptedModel::with(vec![go, ScriptedRule { say: Some("Done.".into()), times: 1, ..ScriptedRule::default() }])
 }
 
-/// Six hundred megabytes are printed beside them, so long that who reads nothing is given up: then they come back.
+/// Six hundred megabytes are printed meanwhile. Clients that read nothing are closed after that
+/// time; then they reconnect.
 #[tokio::test]
-async fn deaf_clients_hold_nobody_up_and_catch_up_later() {
+async fn clients_that_do_not_read_delay_no_one_and_catch_up() {
     let model = model("yes 0123456789012345678901234567890123456789 | head -c 314572800");
     let server = TestServer::start(TestServerOptions::anthropic(TestDriver::Process, &model)).await;
     let session_id = server.rest.create(json!({})).await;
@@ -70,8 +71,9 @@ async fn deaf_clients_hold_nobody_up_and_catch_up_later() {
     server.leaves_nothing().await;
 }
 
-/// What a client did not read then, it reads now; where it was given up meanwhile, it comes back for the rest. It answers no
-/// ping before it reads, so many of them do it at once.
+/// Reads what the client has not read. A client that was closed meanwhile reconnects for the rest.
+///
+/// A client answers no ping before it reads, so many clients run at once.
 async fn catches_up(mut client: TestSocket, rest: &RestClient, session: &str, all: &[Value]) {
     let last = all.last().and_then(|event| event["seq"].as_u64());
     while client.newest() < last && client.next_or_close().await.is_ok() {}
@@ -87,7 +89,8 @@ async fn catches_up(mut client: TestSocket, rest: &RestClient, session: &str, al
     assert_eq!(seen, all);
 }
 
-/// Three hundred megabytes are printed. (More takes a server that is not optimised so long that even who reads falls silent.)
+/// Prints three hundred megabytes. (With more, an unoptimised server takes so long that even the
+/// reading client falls silent.)
 async fn print(reads: &mut TestSocket) {
     reads.send_request("message", json!({ "content": "go" })).await;
     let mut came = 0;
@@ -104,13 +107,13 @@ async fn print(reads: &mut TestSocket) {
     reads.state("idle").await;
 }
 
-/// What a client that does not read may cost beyond what the kernel holds for it, KiB.
+/// Allowed memory of a client that does not read, beyond what the kernel holds for it, in KiB.
 const DEAF_KIB: u64 = 16;
-/// By how much a server's memory differs from one turn to the next.
+/// Difference of a server's memory from one turn to the next, in KiB.
 const NOISE_KIB: u64 = 2 * 1024;
 
 #[tokio::test]
-async fn two_hundred_deaf_clients_cost_next_to_nothing() {
+async fn two_hundred_clients_that_do_not_read_cost_little_memory() {
     let model = model("seq 1 1000000");
     let server = TestServer::start(TestServerOptions::anthropic(TestDriver::Process, &model)).await;
     let session_id = server.rest.create(json!({})).await;
@@ -130,27 +133,27 @@ async fn two_hundred_deaf_clients_cost_next_to_nothing() {
         reads.seen.clear();
         grown.push(host::peak_kib(server.pid()).saturating_sub(before));
     }
-    // Nobody is given up so soon for answering no ping.
-    assert_eq!(server.rest.session(&session_id).await["attached"], 201, "they are all there");
+    // The run is too short for a client to be closed for answering no ping.
+    assert_eq!(server.rest.session(&session_id).await["attached"], 201, "every client is still attached");
     let [_, alone, beside_them] = grown[..] else { unreachable!() };
     assert!(
         beside_them <= alone + 200 * DEAF_KIB + NOISE_KIB,
-        "it grew by {alone} KiB, and by {beside_them} KiB beside them"
+        "memory grew by {alone} KiB alone, and by {beside_them} KiB with the other clients"
     );
     let all = server.rest.events(&session_id).await;
     join_all(deaf.into_iter().map(|client| catches_up(client, &server.rest, &session_id, &all[since..]))).await;
     server.leaves_nothing().await;
 }
 
-/// Half of a request's head, and then a byte now and again: nobody has to wait for the rest of it.
+/// Half of a request's head, then a byte now and again: the server need not wait for the rest.
 #[tokio::test]
-async fn five_hundred_heads_without_an_end_are_given_up_and_keep_nobody_out() {
+async fn endless_request_heads_time_out_and_block_no_one() {
     const HALVES: usize = 500;
     host::take_all_descriptors();
     let options = TestServerOptions::new(TestDriver::Process).env("GREENROOM_SERVER__HEADER_TIMEOUT", "1s");
     let server = TestServer::start(options).await;
     let before = host::descriptors(server.pid());
-    let halves = join_all((0..HALVES).map(|_| given_up(&server.rest.authority)));
+    let halves = join_all((0..HALVES).map(|_| until_closed(&server.rest.authority)));
     let others = async {
         for _ in 0..10 {
             server.rest.get("/healthz").await.expect(200);
@@ -162,9 +165,9 @@ async fn five_hundred_heads_without_an_end_are_given_up_and_keep_nobody_out() {
     server.leaves_nothing().await;
 }
 
-/// The same behind a request that was answered, by more of them than the server takes up at once.
+/// The same after an answered request, on more connections than the server accepts at once.
 #[tokio::test]
-async fn second_heads_without_an_end_are_given_up_as_well_and_what_lasts_is_not() {
+async fn endless_second_heads_time_out_and_long_answers_do_not() {
     let options = TestServerOptions::new(TestDriver::Process)
         .env("GREENROOM_SERVER__HEADER_TIMEOUT", "1s")
         .env("GREENROOM_SERVER__KEEP_ALIVE", "1s")
@@ -172,35 +175,35 @@ async fn second_heads_without_an_end_are_given_up_as_well_and_what_lasts_is_not(
     let server = TestServer::start(options).await;
     let (authority, token) = (&server.rest.authority, &server.rest.token);
     let session = server.rest.create(json!({})).await;
-    let mut lasting = TcpStream::connect(authority).await.expect("it listens");
+    let mut lasting = TcpStream::connect(authority).await.expect("the server listens");
     let asked = format!(
         "GET /api/sessions/{session}/events HTTP/1.1\r\nhost: {authority}\r\naccept: text/event-stream\r\n\
          authorization: Bearer {token}\r\n\r\n"
     );
-    lasting.write_all(asked.as_bytes()).await.expect("it is taken");
+    lasting.write_all(asked.as_bytes()).await.expect("the server reads");
     let holding = (0..40).map(|_| async {
-        let mut client = TcpStream::connect(authority).await.expect("it listens");
+        let mut client = TcpStream::connect(authority).await.expect("the server listens");
         let whole = format!("GET /healthz HTTP/1.1\r\nhost: {authority}\r\n\r\n");
-        client.write_all(whole.as_bytes()).await.expect("it is taken");
-        assert!(client.read(&mut [0; 4096]).await.expect("it answers") > 0);
-        given_up_by(client, authority).await;
+        client.write_all(whole.as_bytes()).await.expect("the server reads");
+        assert!(client.read(&mut [0; 4096]).await.expect("the server answers") > 0);
+        send_until_closed(client, authority).await;
     });
     within("all of them to be closed", join_all(holding)).await;
     server.rest.get("/healthz").await.expect(200);
     let mut streamed = [0; 64 * 1024];
     while let Ok(read) = timeout(Duration::from_secs(1), lasting.read(&mut streamed)).await {
-        assert!(read.expect("it goes on") > 0, "what is still being answered was closed");
+        assert!(read.expect("the stream continues") > 0, "an answer in progress was closed");
     }
     drop(lasting);
     server.leaves_nothing().await;
 }
 
-/// Sends half of a head, and a byte more now and again, until it is not wanted any more.
-async fn given_up(authority: &str) {
-    given_up_by(TcpStream::connect(authority).await.expect("it listens"), authority).await;
+/// Sends half of a head, then a byte now and again, until the server closes the connection.
+async fn until_closed(authority: &str) {
+    send_until_closed(TcpStream::connect(authority).await.expect("the server listens"), authority).await;
 }
 
-async fn given_up_by(mut client: TcpStream, authority: &str) {
+async fn send_until_closed(mut client: TcpStream, authority: &str) {
     let half = format!("GET /healthz HTTP/1.1\r\nhost: {authority}\r\nslow: ");
     let mut more = half.as_bytes();
     let mut answer = [0; 1024];
@@ -212,7 +215,7 @@ async fn given_up_by(mut client: TcpStream, authority: &str) {
     }
 }
 
-/// Fifty megabytes that a test can recognise, and how many bytes they have.
+/// Command that prints fifty megabytes of known text, and the number of its bytes.
 const LARGE: &str =
     "i=0; while [ $i -lt 5000 ]; do i=$((i+1)); printf '%s' $i; head -c 10000 /dev/zero | tr '\\0' x; echo; done";
 
@@ -221,7 +224,7 @@ fn large() -> String {
 }
 
 #[tokio::test]
-async fn fifty_megabytes_are_one_event_and_can_be_fetched_whole() {
+async fn fifty_megabytes_become_one_event_with_whole_content() {
     let model = model(LARGE);
     let server = TestServer::start(TestServerOptions::anthropic(TestDriver::Process, &model)).await;
     let mut socket = TestSocket::open(&server.rest).await;
@@ -234,7 +237,7 @@ async fn fifty_megabytes_are_one_event_and_can_be_fetched_whole() {
     let expected = large();
     assert!(content.starts_with("1xxx") && content.ends_with("xxx\n"));
     assert_eq!(ran["extras"]["truncated"]["bytes"], expected.len());
-    let href = ran["extras"]["truncated"]["href"].as_str().expect("where the whole is");
+    let href = ran["extras"]["truncated"]["href"].as_str().expect("a link to the whole content");
     let whole = server.rest.get(href).await;
     assert!(whole.text == expected, "{} bytes of {}", whole.text.len(), expected.len());
     let most = host::peak_kib(server.pid());
@@ -246,7 +249,7 @@ async fn fifty_megabytes_are_one_event_and_can_be_fetched_whole() {
 }
 
 #[tokio::test]
-async fn a_line_of_a_hundred_megabytes_is_one_event_too() {
+async fn line_of_hundred_megabytes_becomes_one_event() {
     let model = model("head -c 100000000 /dev/zero | tr '\\0' x");
     let server = TestServer::start(TestServerOptions::anthropic(TestDriver::Process, &model)).await;
     let mut socket = TestSocket::open(&server.rest).await;
@@ -257,8 +260,8 @@ async fn a_line_of_a_hundred_megabytes_is_one_event_too() {
     let ran = socket.observation("run").await;
     assert_eq!(ran["extras"]["exit_code"], 0, "{}", ran["extras"]);
     assert!(ran.to_string().len() < 256 * 1024, "{} bytes in the frame", ran.to_string().len());
-    let said = ran["extras"]["truncated"]["bytes"].as_u64().expect("how long it was");
-    assert_eq!(said, 100_000_000, "{}", ran["extras"]);
+    let length = ran["extras"]["truncated"]["bytes"].as_u64().expect("a length");
+    assert_eq!(length, 100_000_000, "{}", ran["extras"]);
     socket.state("idle").await;
     let most = host::peak_kib(server.pid());
     assert!(most < before + GROWTH_KIB, "{before} KiB became {most} KiB");
@@ -266,7 +269,7 @@ async fn a_line_of_a_hundred_megabytes_is_one_event_too() {
 }
 
 #[tokio::test]
-async fn a_server_that_is_killed_amid_fifty_megabytes_has_them_whole() {
+async fn server_kill_amid_fifty_megabytes_keeps_whole_content() {
     let model = model(LARGE);
     let server = TestServer::start(TestServerOptions::anthropic(TestDriver::Process, &model)).await;
     let session = server.rest.start("go").await;
@@ -280,16 +283,16 @@ async fn a_server_that_is_killed_amid_fifty_megabytes_has_them_whole() {
     let mut socket = TestSocket::attach(&server.rest, &session).await;
     let ran = socket.observation("run").await;
     assert_eq!(ran["extras"]["exit_code"], 0, "{}", ran["extras"]);
-    let href = ran["extras"]["truncated"]["href"].as_str().expect("where the whole is");
-    assert!(server.rest.get(href).await.text == large(), "it is whole");
+    let href = ran["extras"]["truncated"]["href"].as_str().expect("a link to the whole content");
+    assert!(server.rest.get(href).await.text == large(), "the answer is complete");
     let left = std::fs::read_dir(&contents).expect("contents").flatten().map(|file| file.path());
     let left: Vec<_> = left.filter(|path| path.extension().is_some_and(|mark| mark != "sums")).collect();
-    assert!(left.is_empty(), "nothing is left unfinished: {left:?}");
+    assert!(left.is_empty(), "no unfinished files may be left: {left:?}");
     server.leaves_nothing().await;
 }
 
 #[tokio::test]
-async fn an_agent_that_does_not_stop_is_held_back_and_can_be_stopped() {
+async fn endless_output_is_throttled_and_interruptible() {
     let model = model("yes");
     let server = TestServer::start(TestServerOptions::anthropic(TestDriver::Process, &model)).await;
     let mut flooded = TestSocket::open(&server.rest).await;
@@ -302,9 +305,12 @@ async fn an_agent_that_does_not_stop_is_held_back_and_can_be_stopped() {
         let frame = flooded.next().await;
         flooded.seen.clear();
         if frame["delta"] == "output" {
-            // Who falls behind is shown the newest as if it began there.
+            // A client that falls behind receives the newest bytes as if the output began there.
             let (began_anew, end) = (last["offset"] == 0, last["offset"].as_u64().expect("an offset") + len(&last));
-            assert!(frame["offset"] == 0 || began_anew || frame["offset"] == end, "left out from {end} on: {frame}");
+            assert!(
+                frame["offset"] == 0 || began_anew || frame["offset"] == end,
+                "output is missing from {end} on: {frame}"
+            );
             bytes += len(&frame);
             last = frame;
         }
@@ -313,7 +319,7 @@ async fn an_agent_that_does_not_stop_is_held_back_and_can_be_stopped() {
     server.rest.until_state(&other, "idle").await;
     let most = host::peak_kib(server.pid());
     assert!(most < before + FLOOD_KIB, "{before} KiB became {most} KiB over {bytes} bytes");
-    // It does not read what it is sent, and is heard all the same.
+    // The client does not read its frames, and its request is still processed.
     flooded.send_request("interrupt", json!({})).await;
     server.rest.until_state(&session, "idle").await;
     eventually("its processes to be gone", || async {
@@ -324,28 +330,28 @@ async fn an_agent_that_does_not_stop_is_held_back_and_can_be_stopped() {
     server.leaves_nothing().await;
 }
 
-/// As many events as an agent can say, on a disk that takes them.
+/// The agent sends as many events as it can, on a disk that takes them.
 #[tokio::test]
-async fn events_without_end_cost_little_and_their_agent_hears_an_interrupt() {
+async fn endless_events_cost_little_memory_and_are_interruptible() {
     let server = TestServer::start(TestServerOptions::new(TestDriver::Process)).await;
     let (session, mut agent) = PuppetAgent::in_a_new_session(&server, json!({})).await;
     let mut socket = TestSocket::attach_after(&server.rest, &session, "tail").await;
     socket.status("synced").await;
     socket.send_request("message", json!({ "content": "go" })).await;
-    let AgentCommand::Prompt { turn, .. } = agent.command().await else { panic!("there is nothing else to do") };
+    let AgentCommand::Prompt { turn, .. } = agent.command().await else { panic!("expected a prompt") };
     let before = host::forget_peak(server.pid());
     let words = |n: usize| format!("{n}:{}", "x".repeat(1000));
     let flood = async {
-        let mut said = 0;
+        let mut sent = 0;
         while !agent.received_command(&AgentCommand::Cancel {}) {
-            let body = json!({ "observation": "think", "content": words(said), "extras": {} });
+            let body = json!({ "observation": "think", "content": words(sent), "extras": {} });
             agent.event(None, body).await;
-            said += 1;
+            sent += 1;
         }
         let outcome = WorkOutcome::Cancelled { what: "the words".to_owned(), partial: false };
         agent.report(AgentReport::TurnEnded { turn, outcome }).await.expect("the server listens");
         agent.until_acknowledged().await;
-        said
+        sent
     };
     let person = async {
         let mut bytes = 0;
@@ -353,20 +359,20 @@ async fn events_without_end_cost_little_and_their_agent_hears_an_interrupt() {
             bytes += len(&socket.next().await);
             socket.seen.clear();
         }
-        // Others have their turns.
+        // Other sessions have their turns meanwhile.
         let other = server.rest.start("say something").await;
         server.rest.until_state(&other, "idle").await;
         let most = host::peak_kib(server.pid());
         assert!(most < before + FLOOD_KIB, "{before} KiB became {most} KiB over {bytes} bytes");
         socket.send_request("interrupt", json!({})).await;
     };
-    let (said, ()) = join(flood, person).await;
+    let (sent, ()) = join(flood, person).await;
     server.rest.until_state(&session, "idle").await;
     let events = server.rest.events(&session).await;
     let thoughts = events.iter().filter(|event| event["observation"] == "think");
     assert!(
-        thoughts.map(|event| event["content"].clone()).eq((0..said).map(words).map(Value::from)),
-        "all of it, in order"
+        thoughts.map(|event| event["content"].clone()).eq((0..sent).map(words).map(Value::from)),
+        "every report arrives, in order"
     );
     server.leaves_nothing().await;
 }

@@ -1,16 +1,17 @@
-//! Interrupt ends whatever runs, and what it started, and keeps what was said until then.
+//! Interrupt ends whatever runs, with its child processes, and keeps the output so far.
 
 use serde_json::json;
 
-use crate::harness::{
-    driver::{TestDriver, on_each_driver},
+use greenroom_testkit::{
+    driver::TestDriver,
     eventually, host,
     model::ScriptedModel,
+    on_each_driver,
     server::{TestServer, TestServerOptions},
     socket::TestSocket,
 };
 
-on_each_driver!(in_a_stream, in_a_tool, of_a_users_command, a_second_interrupt_is_no_error);
+on_each_driver!(in_a_stream, in_a_tool, in_a_user_command, second_interrupt_is_no_error);
 
 async fn in_a_stream(driver: TestDriver) {
     let model = ScriptedModel::play("work");
@@ -56,7 +57,7 @@ async fn in_a_tool(driver: TestDriver) {
     server.leaves_nothing().await;
 }
 
-async fn of_a_users_command(driver: TestDriver) {
+async fn in_a_user_command(driver: TestDriver) {
     let server = TestServer::start(TestServerOptions::new(driver)).await;
     let mut socket = TestSocket::open(&server.rest).await;
     socket.send_request("initialize", json!({})).await;
@@ -74,7 +75,7 @@ async fn of_a_users_command(driver: TestDriver) {
     server.leaves_nothing().await;
 }
 
-async fn a_second_interrupt_is_no_error(driver: TestDriver) {
+async fn second_interrupt_is_no_error(driver: TestDriver) {
     let model = ScriptedModel::play("work");
     let server = TestServer::start(TestServerOptions::openai(driver, &model)).await;
     let mut socket = TestSocket::open(&server.rest).await;
@@ -83,9 +84,10 @@ async fn a_second_interrupt_is_no_error(driver: TestDriver) {
     socket.send_request("interrupt", json!({})).await;
     socket.send_request("interrupt", json!({})).await;
     socket.observation("interrupted").await;
-    // Either the first had ended it, and nothing was left to interrupt, or the second took the agent away.
+    // Either the first interrupt had ended the turn and nothing was left to interrupt, or the
+    // second one restarted the agent.
     socket.state("idle").await;
-    eventually("the commands to be gone", || async { sleepers(&server) == 0 }).await;
+    eventually("the commands to end", || async { sleepers(&server) == 0 }).await;
     socket.send_request("message", json!({ "content": "go on" })).await;
     socket.until("an answer", |frame| frame["observation"] == "message" && frame["content"] == "All right.").await;
     server.leaves_nothing().await;

@@ -1,10 +1,5 @@
-//! The real product from outside: its binary, its wire, its sandboxes. One module for each thing that people rely on.
-
-#[path = "../harness/mod.rs"]
-#[allow(dead_code, reason = "the benches use the same harness, and other parts of it")]
-mod harness;
-#[path = "../soak/mod.rs"]
-mod soaking;
+//! Integration tests of the real product from outside: its binary, its wire, its sandboxes. One
+//! module per promise.
 
 mod access;
 mod actors;
@@ -25,6 +20,7 @@ mod queue;
 mod rest;
 mod restarts;
 mod sleeps;
+mod snapshots;
 mod soak;
 mod stalls;
 mod startup;

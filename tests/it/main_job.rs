@@ -1,16 +1,18 @@
-//! The one thing that must always work, word for word, on a machine without a key or a network: the demo model's task.
+//! Main use case, event by event, on a machine without a key or a network: a task for the demo
+//! model.
 
 use serde_json::json;
 
-use crate::harness::{
-    driver::{TestDriver, on_each_driver},
+use greenroom_testkit::{
+    driver::TestDriver,
+    on_each_driver,
     server::{TestServer, TestServerOptions},
     socket::TestSocket,
 };
 
-on_each_driver!(a_task_is_done_and_its_record_stays, a_later_client_gets_what_it_missed);
+on_each_driver!(task_completes_and_journal_has_every_step, late_client_receives_earlier_events);
 
-async fn a_task_is_done_and_its_record_stays(driver: TestDriver) {
+async fn task_completes_and_journal_has_every_step(driver: TestDriver) {
     // Slow enough for every thought to be seen while it grows.
     let options = TestServerOptions::new(driver).env("GREENROOM_MODEL__DEMO_TOKENS_PER_SECOND", "200");
     let server = TestServer::start(options).await;
@@ -35,11 +37,11 @@ async fn a_task_is_done_and_its_record_stays(driver: TestDriver) {
     socket.state("idle").await;
 
     let live = socket.events();
-    assert_eq!(live, server.rest.events(&session).await, "the journal holds what was seen, and nothing else");
+    assert_eq!(live, server.rest.events(&session).await, "the journal has exactly the events that the client received");
     whole_texts_follow_their_deltas(&socket);
 }
 
-/// Exactly one durable event with the same item ends the pieces of an item, and holds the whole text.
+/// Checks that exactly one durable event ends the deltas of each item, and contains the whole text.
 fn whole_texts_follow_their_deltas(socket: &TestSocket) {
     let texts = socket.seen.iter().filter(|frame| frame["delta"] == "text" || frame["delta"] == "thinking");
     let mut items: Vec<_> = texts.map(|frame| frame["item"].clone()).collect();
@@ -63,7 +65,7 @@ fn whole_texts_follow_their_deltas(socket: &TestSocket) {
     }
 }
 
-async fn a_later_client_gets_what_it_missed(driver: TestDriver) {
+async fn late_client_receives_earlier_events(driver: TestDriver) {
     let server = TestServer::start(TestServerOptions::new(driver)).await;
     let session_id = server.rest.start("say hello").await;
     server.rest.until_state(&session_id, "idle").await;

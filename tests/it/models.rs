@@ -1,18 +1,20 @@
-//! Models, through the gateway: both formats, what they took, what they refuse, and a key that stays outside.
+//! Models behind the gateway: both formats, their usage, their errors, and a key that stays outside
+//! of the sandbox.
 
 use serde_json::json;
 
-use crate::harness::{
-    driver::{TestDriver, on_each_driver},
+use greenroom_testkit::{
+    driver::TestDriver,
     host,
     model::ScriptedModel,
+    on_each_driver,
     server::{KEY, TestServer, TestServerOptions},
     socket::TestSocket,
 };
 
-on_each_driver!(the_key_reaches_the_provider_and_no_sandbox);
+on_each_driver!(model_key_reaches_provider_and_no_sandbox);
 
-async fn the_key_reaches_the_provider_and_no_sandbox(driver: TestDriver) {
+async fn model_key_reaches_provider_and_no_sandbox(driver: TestDriver) {
     let model = ScriptedModel::play("work");
     let server = TestServer::start(TestServerOptions::anthropic(driver, &model)).await;
     let mut socket = TestSocket::open(&server.rest).await;
@@ -66,7 +68,7 @@ async fn openais_format() {
 }
 
 #[tokio::test]
-async fn a_provider_that_refuses_ends_the_turn_in_words() {
+async fn provider_error_ends_the_turn_with_its_text() {
     let model = ScriptedModel::play("work");
     let options =
         TestServerOptions::anthropic(TestDriver::Process, &model).env("GREENROOM_MODEL__RETRY__MAX_ATTEMPTS", "2");
@@ -76,14 +78,14 @@ async fn a_provider_that_refuses_ends_the_turn_in_words() {
     let error = socket.observation("error").await;
     assert!(error["extras"]["detail"].as_str().expect("words").len() > 10, "{error}");
     socket.state("idle").await;
-    assert!(model.calls().len() >= 2, "it was asked again");
+    assert!(model.calls().len() >= 2, "the model was called again");
     socket.send_request("message", json!({ "content": "and now?" })).await;
     socket.until("an answer", |frame| frame["content"] == "All right.").await;
     server.leaves_nothing().await;
 }
 
 #[tokio::test]
-async fn a_flood_of_output_is_cut_in_the_frame_and_whole_on_disk() {
+async fn large_output_is_cut_in_event_and_whole_on_disk() {
     let model = ScriptedModel::play("work");
     let server = TestServer::start(TestServerOptions::anthropic(TestDriver::Process, &model)).await;
     let mut socket = TestSocket::open(&server.rest).await;
@@ -92,7 +94,7 @@ async fn a_flood_of_output_is_cut_in_the_frame_and_whole_on_disk() {
     let content = ran["content"].as_str().expect("output");
     assert!(content.len() <= 80 * 1024, "{} bytes", content.len());
     assert!(content.starts_with("1\n2\n") && content.trim_end().ends_with("300000"));
-    let href = ran["extras"]["truncated"]["href"].as_str().expect("where the whole is");
+    let href = ran["extras"]["truncated"]["href"].as_str().expect("a link to the whole content");
     let whole = server.rest.get(href).await;
     let expected: String = (1..=300_000).map(|n| format!("{n}\n")).collect();
     assert!(whole.text.trim_end() == expected.trim_end(), "{} bytes of {}", whole.text.len(), expected.len());
@@ -100,7 +102,7 @@ async fn a_flood_of_output_is_cut_in_the_frame_and_whole_on_disk() {
 }
 
 #[tokio::test]
-async fn a_model_without_a_key_is_refused_wherever_it_is_chosen() {
+async fn model_without_key_is_rejected_everywhere() {
     let server = TestServer::start(TestServerOptions::new(TestDriver::Process)).await;
     let session_id = server.rest.create(json!({ "title": "as it was" })).await;
     let mut socket = TestSocket::attach(&server.rest, &session_id).await;
@@ -109,7 +111,7 @@ async fn a_model_without_a_key_is_refused_wherever_it_is_chosen() {
     assert_eq!(before["model"], "demo");
 
     let names_the_way_out =
-        |why: String| assert!(why.contains("`ANTHROPIC_API_KEY`") && why.contains("`demo`"), "{why}");
+        |reason: String| assert!(reason.contains("`ANTHROPIC_API_KEY`") && reason.contains("`demo`"), "{reason}");
     let keyless = json!({ "model": "claude-sonnet-4-5", "title": "changed" });
     names_the_way_out(server.rest.post("/api/sessions", keyless.clone()).await.error(400, "invalid_args"));
     names_the_way_out(
@@ -131,7 +133,7 @@ async fn a_model_without_a_key_is_refused_wherever_it_is_chosen() {
 }
 
 #[tokio::test]
-async fn a_changed_model_is_kept() {
+async fn model_change_is_persisted() {
     let model = ScriptedModel::play("work");
     let server = TestServer::start(TestServerOptions::anthropic(TestDriver::Process, &model)).await;
     let session_id = server.rest.create(json!({})).await;

@@ -1,4 +1,5 @@
-//! Pause freezes a session where it stands, mid-token or mid-tool; resume goes on with the next. Stop frees the memory.
+//! Pause freezes a session in the middle of a token or a tool; resume continues with the next. Stop
+//! frees the memory.
 
 use std::{
     path::{Path, PathBuf},
@@ -8,10 +9,11 @@ use std::{
 use serde_json::{Value, json};
 use tokio::time::timeout;
 
-use crate::harness::{
-    driver::{TestDriver, on_each_driver},
+use greenroom_testkit::{
+    driver::TestDriver,
     eventually, host,
     model::ScriptedModel,
+    on_each_driver,
     server::{TestServer, TestServerOptions},
     socket::TestSocket,
     within,
@@ -20,13 +22,14 @@ use crate::harness::{
 on_each_driver!(
     in_a_stream,
     in_a_tool,
-    a_stopped_session_comes_back_with_its_files,
-    a_message_wakes_a_stopped_session,
-    what_stands_otherwise_than_its_session_says_is_put_right,
-    an_agent_that_waits_has_let_go_of_its_code,
+    stopped_session_resumes_with_its_files,
+    message_starts_a_stopped_session,
+    sweep_reconciles_sandbox_with_session,
+    idle_agent_releases_its_code_pages,
 );
 
-/// More than an agent has that waits (1.5 to 3.2 MiB), and less than one that has all of its code mapped (6).
+/// More than an idle agent has (1.5 to 3.2 MiB), and less than an agent with all of its code mapped
+/// (6).
 const WAITS_KIB: u64 = 4 << 10;
 
 async fn in_a_stream(driver: TestDriver) {
@@ -38,13 +41,14 @@ async fn in_a_stream(driver: TestDriver) {
     let agent = host::agents(server.home())[0].pid;
     socket.send_request("pause", json!({})).await;
     socket.state("paused").await;
-    // That is written down first and the sandbox frozen then, and what was under way when it froze still comes.
-    eventually("it to stand still", || async { host::is_frozen(agent) }).await;
+    // The state is persisted before the sandbox is frozen. Frames that were in flight at that
+    // moment still arrive.
+    eventually("the sandbox to be frozen", || async { host::is_frozen(agent) }).await;
     within("silence", async { while timeout(Duration::from_millis(300), socket.next()).await.is_ok() {} }).await;
-    // The model speaks on, and the server may say what that cost.
+    // The model continues its answer, and the server may report the cost.
     let is_its_own = |frame: &Value| frame["delta"].is_string() || frame["source"] == "agent";
     let word = timeout(Duration::from_secs(1), socket.until("a word", is_its_own)).await;
-    assert!(word.is_err(), "it stands still, and {word:?} came");
+    assert!(word.is_err(), "{word:?} arrived from a paused sandbox");
     socket.send_request("resume", json!({})).await;
     socket.state("running").await;
     let whole = socket.observation("message").await;
@@ -53,12 +57,12 @@ async fn in_a_stream(driver: TestDriver) {
         "tick ".repeat(150).trim_end(),
         "no word is lost"
     );
-    assert_eq!(model.calls().len(), 1, "the same stream went on; the model was not asked again");
+    assert_eq!(model.calls().len(), 1, "the same stream continues without a second model call");
     socket.state("idle").await;
     server.leaves_nothing().await;
 }
 
-/// How long the command may run. It stands still for longer.
+/// Time limit of the command. The pause lasts longer.
 const RUN_TIMEOUT: &str = "8s";
 const STANDS: Duration = Duration::from_secs(9);
 
@@ -74,8 +78,9 @@ async fn in_a_tool(driver: TestDriver) {
     eventually("the command to tick", || async { ticks(&server) > 3 }).await;
     socket.send_request("pause", json!({})).await;
     socket.state("paused").await;
-    // The state is written down first and the sandbox frozen then. What is not frozen ticks five times in between.
-    eventually("the command to stand still", || async {
+    // The state is persisted before the sandbox is frozen. A command that is not frozen ticks five
+    // times in between.
+    eventually("the command to be frozen", || async {
         let before = ticks(&server);
         tokio::time::sleep(Duration::from_millis(100)).await;
         ticks(&server) == before
@@ -83,7 +88,7 @@ async fn in_a_tool(driver: TestDriver) {
     .await;
     let frozen_at = ticks(&server);
     tokio::time::sleep(STANDS).await;
-    assert_eq!(ticks(&server), frozen_at, "a paused command went on");
+    assert_eq!(ticks(&server), frozen_at, "a paused command continued");
     socket.send_request("resume", json!({})).await;
     socket.state("running").await;
     eventually("the command to tick again", || async { ticks(&server) > frozen_at }).await;
@@ -92,15 +97,15 @@ async fn in_a_tool(driver: TestDriver) {
     assert_eq!(
         (&ran["extras"]["exit_code"], ran["extras"].get("timed_out")),
         (&json!(0), None),
-        "its clock stood still"
+        "the command's time limit is suspended during a pause"
     );
     socket.state("idle").await;
     let numbers: Vec<usize> = read(&server).lines().map(|line| line.parse().expect("a number")).collect();
-    assert_eq!(numbers, (1..=numbers.len()).collect::<Vec<_>>(), "the same command went on, and was not run twice");
+    assert_eq!(numbers, (1..=numbers.len()).collect::<Vec<_>>(), "the same command continues and does not run twice");
     server.leaves_nothing().await;
 }
 
-async fn a_stopped_session_comes_back_with_its_files(driver: TestDriver) {
+async fn stopped_session_resumes_with_its_files(driver: TestDriver) {
     let server = TestServer::start(TestServerOptions::new(driver)).await;
     let mut socket = TestSocket::open(&server.rest).await;
     socket.send_request("initialize", json!({})).await;
@@ -119,7 +124,7 @@ async fn a_stopped_session_comes_back_with_its_files(driver: TestDriver) {
     server.leaves_nothing().await;
 }
 
-async fn a_message_wakes_a_stopped_session(driver: TestDriver) {
+async fn message_starts_a_stopped_session(driver: TestDriver) {
     let model = ScriptedModel::play("work");
     let server = TestServer::start(TestServerOptions::anthropic(driver, &model)).await;
     let session_id = server.rest.start("first").await;
@@ -131,7 +136,7 @@ async fn a_message_wakes_a_stopped_session(driver: TestDriver) {
     socket.observation("message").await;
     socket.state("idle").await;
     let asked = model.calls().pop().expect("the model was asked").body;
-    assert!(asked.to_string().contains("first"), "the agent knows what came before: {asked}");
+    assert!(asked.to_string().contains("first"), "the model call contains the history: {asked}");
     server.leaves_nothing().await;
 }
 
@@ -143,16 +148,16 @@ fn read(server: &TestServer) -> String {
     find(&server.data(), "ticks").and_then(|path| std::fs::read_to_string(path).ok()).unwrap_or_default()
 }
 
-/// A file of that name anywhere below `dir`.
+/// Returns a file of that name anywhere below `dir`.
 fn find(dir: &Path, name: &str) -> Option<PathBuf> {
     let paths: Vec<PathBuf> = std::fs::read_dir(dir).ok()?.flatten().map(|entry| entry.path()).collect();
     let here = paths.iter().find(|path| path.is_file() && path.file_name().is_some_and(|found| found == name));
     here.cloned().or_else(|| paths.iter().filter(|path| path.is_dir()).find_map(|path| find(path, name)))
 }
 
-/// As an engine leaves it that does something long after it was asked, or somebody else who uses that engine.
-async fn what_stands_otherwise_than_its_session_says_is_put_right(driver: TestDriver) {
-    // Nobody else puts it right.
+/// An engine may carry out a call long after its deadline, and other programs use the engine too.
+async fn sweep_reconciles_sandbox_with_session(driver: TestDriver) {
+    // The sweeper must not do so first.
     let server = TestServer::start(TestServerOptions::new(driver).env("GREENROOM_SWEEPER__EVERY", "1h")).await;
     let session = server.rest.create(json!({})).await;
     server.rest.until_state(&session, "idle").await;
@@ -160,12 +165,13 @@ async fn what_stands_otherwise_than_its_session_says_is_put_right(driver: TestDr
     for (state, stands) in [("idle", false), ("paused", true)] {
         if stands {
             server.rest.post(&format!("/api/sessions/{session}/pause"), json!({})).await.expect(200);
-            eventually("it to stand still", || async { host::is_frozen(agent) }).await;
+            eventually("the sandbox to be frozen", || async { host::is_frozen(agent) }).await;
         }
-        // An engine's list may lag behind what it has done.
+        // An engine's list may lag behind its actions.
         for righted in [1, 0] {
-            eventually("a sweep to find it as it is", || async {
-                // What still carries out the session's own order, or the sweep at the start, may put it right first.
+            eventually("a sweep with the expected count of reconciled sandboxes", || async {
+                // The session's own effect, if still being carried out, or the sweep at the start
+                // may reconcile the sandbox first.
                 if righted == 1 && host::is_frozen(agent) == stands {
                     host::set_frozen(server.home(), driver, !stands);
                 }
@@ -174,14 +180,14 @@ async fn what_stands_otherwise_than_its_session_says_is_put_right(driver: TestDr
                 swept["righted"] == righted
             })
             .await;
-            eventually("it to be as the session says", || async { host::is_frozen(agent) == stands }).await;
+            eventually("the sandbox to match its session", || async { host::is_frozen(agent) == stands }).await;
         }
         assert_eq!(server.rest.session(&session).await["state"], state);
     }
     server.leaves_nothing().await;
 }
 
-async fn an_agent_that_waits_has_let_go_of_its_code(driver: TestDriver) {
+async fn idle_agent_releases_its_code_pages(driver: TestDriver) {
     let model = ScriptedModel::play("work");
     let server = TestServer::start(TestServerOptions::anthropic(driver, &model)).await;
     let mut socket = TestSocket::open(&server.rest).await;
@@ -189,7 +195,7 @@ async fn an_agent_that_waits_has_let_go_of_its_code(driver: TestDriver) {
     socket.state("idle").await;
     let resident = || host::agents(server.home()).iter().map(|agent| host::resident_kib(agent.pid)).sum::<u64>();
     for _ in 0..2 {
-        eventually("the agent to let go", || async { (1..WAITS_KIB).contains(&resident()) }).await;
+        eventually("the agent to release its code pages", || async { (1..WAITS_KIB).contains(&resident()) }).await;
         socket.send_request("message", json!({ "content": "tell a short story" })).await;
         socket.observation("message").await;
         assert!(resident() > WAITS_KIB, "{} KiB at work", resident());

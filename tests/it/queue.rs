@@ -1,15 +1,16 @@
-//! What a person says while the agent works: it waits and can still be changed, steers at the next step, or breaks in.
+//! Messages while the agent works: queued and still editable, steered in at the next step, or
+//! interrupting.
 
 use serde_json::{Value, json};
 
-use crate::harness::{
+use greenroom_testkit::{
     driver::TestDriver,
     model::ScriptedModel,
     server::{TestServer, TestServerOptions},
     socket::TestSocket,
 };
 
-/// A session whose agent waits in a tool until somebody writes the file `go`.
+/// Starts a session whose agent waits in a tool until the file `go` exists.
 async fn waiting() -> (ScriptedModel, TestServer, TestSocket) {
     let model = ScriptedModel::play("work");
     let server = TestServer::start(TestServerOptions::anthropic(TestDriver::Process, &model)).await;
@@ -30,7 +31,7 @@ fn queued(event: &Value) -> Vec<(String, String)> {
 }
 
 #[tokio::test]
-async fn a_queued_message_waits_for_the_end_of_the_turn_and_can_be_changed() {
+async fn queued_message_waits_for_turn_end_and_is_editable() {
     let (model, server, mut socket) = waiting().await;
     for content in ["one", "two", "three"] {
         socket.send_request("message", json!({ "content": content })).await;
@@ -61,7 +62,7 @@ async fn a_queued_message_waits_for_the_end_of_the_turn_and_can_be_changed() {
 }
 
 #[tokio::test]
-async fn a_steering_message_reaches_the_agent_inside_its_turn() {
+async fn steering_message_reaches_agent_within_turn() {
     let (model, server, mut socket) = waiting().await;
     socket.send_request("message", json!({ "content": "turn left", "mode": "steer" })).await;
     socket.action("message").await;
@@ -76,7 +77,7 @@ async fn a_steering_message_reaches_the_agent_inside_its_turn() {
 }
 
 #[tokio::test]
-async fn an_interrupting_message_ends_the_turn_and_is_answered() {
+async fn interrupting_message_ends_turn_and_is_answered() {
     let (_model, server, mut socket) = waiting().await;
     socket.send_request("message", json!({ "content": "turn left", "mode": "interrupt" })).await;
     socket.observation("interrupted").await;
@@ -87,7 +88,7 @@ async fn an_interrupting_message_ends_the_turn_and_is_answered() {
 }
 
 #[tokio::test]
-async fn the_same_id_acts_once() {
+async fn same_request_id_acts_once() {
     let (_model, server, mut socket) = waiting().await;
     let frame = json!({ "action": "message", "args": { "content": "once" }, "id": "mine" });
     socket.send(frame.clone()).await;
@@ -114,9 +115,9 @@ async fn the_same_id_acts_once() {
     server.leaves_nothing().await;
 }
 
-/// Scripts that count their frames all have a first one.
+/// Scripts that number their frames all have a first one.
 #[tokio::test]
-async fn the_same_id_for_another_task_is_another_session() {
+async fn same_id_for_another_task_creates_another_session() {
     let server = TestServer::start(TestServerOptions::new(TestDriver::Process)).await;
     let mut made = Vec::new();
     for task in ["print hello", "list the files", "print hello"] {

@@ -1,9 +1,10 @@
-//! Sessions over REST: made, listed, found, changed, ended, removed; each refusal in the agreed form.
+//! Sessions over REST: created, listed, found, changed, ended, removed; each request error in the
+//! agreed form.
 
 use reqwest::Method;
 use serde_json::{Value, json};
 
-use crate::harness::{
+use greenroom_testkit::{
     driver::TestDriver,
     host,
     rest::send,
@@ -15,7 +16,7 @@ async fn server() -> TestServer {
 }
 
 #[tokio::test]
-async fn a_session_is_made_found_changed_and_removed() {
+async fn session_is_created_found_changed_and_removed() {
     let server = server().await;
     let rest = &server.rest;
     let made = rest.post("/api/sessions", json!({ "title": "Bake bread", "budget_usd": 2.5 })).await.expect(201);
@@ -50,7 +51,7 @@ async fn a_session_is_made_found_changed_and_removed() {
     assert_eq!(rest.get("/api/sessions?q=bread").await.expect(200)["total"], 0);
 
     rest.patch(&format!("/api/sessions/{id}"), json!({ "archived": true })).await.expect(200);
-    assert_eq!(rest.get("/api/sessions").await.expect(200)["total"], 0, "archived ones are not listed");
+    assert_eq!(rest.get("/api/sessions").await.expect(200)["total"], 0, "archived sessions are not listed");
     assert_eq!(rest.get("/api/sessions?archived=true").await.expect(200)["total"], 1);
 
     rest.until_state(id, "idle").await;
@@ -60,7 +61,7 @@ async fn a_session_is_made_found_changed_and_removed() {
 }
 
 #[tokio::test]
-async fn the_same_key_makes_one_session() {
+async fn same_key_creates_one_session() {
     let server = server().await;
     let make = || {
         let request = server.rest.request(Method::POST, "/api/sessions").header("idempotency-key", "once");
@@ -74,7 +75,7 @@ async fn the_same_key_makes_one_session() {
 }
 
 #[tokio::test]
-async fn the_same_key_sends_one_message() {
+async fn same_key_sends_one_message() {
     let server = server().await;
     let session = server.rest.start("print hello").await;
     server.rest.until_state(&session, "idle").await;
@@ -94,10 +95,11 @@ async fn the_same_key_sends_one_message() {
 }
 
 #[tokio::test]
-async fn pages_of_a_list_hold_each_session_once() {
+async fn list_pages_contain_each_session_once() {
     let server = server().await;
     for n in 0..7 {
-        // At rest before the next is made: a session that is still starting would overtake it in the list.
+        // Idle before the next is created: a session that is still starting would overtake it in
+        // the list.
         let id = server.rest.create(json!({ "title": format!("session {n}") })).await;
         server.rest.until_state(&id, "idle").await;
     }
@@ -142,7 +144,7 @@ async fn request_errors() {
     rest.until_state(&id, "ended").await;
     rest.post(&at("/messages"), json!({ "content": "hello?" })).await.error(409, "ended");
     rest.post(&at("/resume"), json!({})).await.error(409, "ended");
-    assert!(!rest.events(&id).await.is_empty(), "it can still be read");
+    assert!(!rest.events(&id).await.is_empty(), "an ended session can still be read");
     server.leaves_nothing().await;
 }
 
@@ -162,12 +164,13 @@ async fn events_are_filtered_and_paged() {
 }
 
 #[tokio::test]
-async fn a_purged_session_leaves_no_trace_on_disk() {
+async fn purged_session_leaves_no_trace_on_disk() {
     let server = server().await;
     let id = server.rest.start("print hello").await;
     server.rest.until_state(&id, "idle").await;
     server.rest.delete(&format!("/api/sessions/{id}?purge=true")).await;
-    crate::harness::eventually("the sandbox to be gone", || async { host::processes(server.home()).is_empty() }).await;
+    greenroom_testkit::eventually("the sandbox to be gone", || async { host::processes(server.home()).is_empty() })
+        .await;
     let left = named_after(&server.data(), &id);
     assert!(left.is_empty(), "{left:?}");
     server.leaves_nothing().await;

@@ -1,28 +1,30 @@
-//! The server may end at any moment, asked or not: nothing that was seen is lost, and turns go on.
+//! The server may end at any moment, by request or not: no published event is lost, and turns
+//! continue.
 
 use std::{fs::DirBuilder, os::unix::fs::DirBuilderExt, path::Path, process::Command};
 
 use serde_json::{Value, json};
 
-use crate::harness::{
-    driver::{TestDriver, on_each_driver},
+use greenroom_testkit::{
+    driver::TestDriver,
     eventually, host,
     model::{ScriptedModel, ScriptedRule, ScriptedTool},
+    on_each_driver,
     server::{StoppedServer, TestServer, TestServerOptions, code},
     socket::TestSocket,
     stand_in::wrap_agent,
 };
 
 on_each_driver!(
-    after_a_kill_all_is_there_and_turns_go_on,
-    a_kill_amid_the_models_answer_costs_that_answer_and_not_the_turn,
-    asked_to_end_it_leaves_the_sandboxes_for_the_next_start,
-    what_was_written_down_and_not_carried_out_is_made_good,
-    what_is_archived_is_looked_after,
-    asked_to_take_the_sandboxes_along_it_does,
+    server_kill_loses_no_event_and_turns_continue,
+    server_kill_during_model_answer_repeats_the_step,
+    server_end_leaves_sandboxes_for_next_start,
+    persisted_effects_are_carried_out_after_restart,
+    archived_session_is_restored_and_swept,
+    stop_sandboxes_option_stops_sandboxes_at_end,
 );
 
-async fn after_a_kill_all_is_there_and_turns_go_on(driver: TestDriver) {
+async fn server_kill_loses_no_event_and_turns_continue(driver: TestDriver) {
     let model = ScriptedModel::play("work");
     let server = TestServer::start(TestServerOptions::anthropic(driver, &model)).await;
     let idle = server.rest.start("first").await;
@@ -40,14 +42,14 @@ async fn after_a_kill_all_is_there_and_turns_go_on(driver: TestDriver) {
     assert_eq!(listed["total"], 2, "{listed}");
     assert_eq!(server.rest.events(&idle).await[..idle_before.len()], idle_before);
     let journal = server.rest.events(&working).await;
-    assert_eq!(journal[..seen.len()], seen, "what a client has seen is on disk");
-    assert_eq!(host::agents(server.home()), agents_before, "the sandboxes worked on");
+    assert_eq!(journal[..seen.len()], seen, "every event that a client received is on disk");
+    assert_eq!(host::agents(server.home()), agents_before, "the sandboxes kept working");
 
     let mut socket = TestSocket::attach_after(&server.rest, &working, journal.len()).await;
     socket.status("synced").await;
     socket.send_request("write", json!({ "path": "go", "content": "" })).await;
     let ran = socket.observation("run").await;
-    assert_eq!(ran["extras"]["exit_code"], 0, "the command that ran all along: {ran}");
+    assert_eq!(ran["extras"]["exit_code"], 0, "the command kept running: {ran}");
     socket.until("the end of the turn", |frame| frame["content"] == "Saw the mark.").await;
     socket.state("idle").await;
     let runs = server.rest.events(&working).await.into_iter().filter(|event| event["action"] == "run").count();
@@ -56,7 +58,7 @@ async fn after_a_kill_all_is_there_and_turns_go_on(driver: TestDriver) {
         let of_the_sandbox = |event: &Value| event["observation"] == "sandbox";
         let events: Vec<_> = server.rest.events(session).await.into_iter().filter(of_the_sandbox).collect();
         let phases: Vec<_> = events.iter().filter_map(|event| event["extras"]["phase"].as_str()).collect();
-        assert_eq!(phases, ["starting", "ready"], "of a sandbox that was taken back nothing is said");
+        assert_eq!(phases, ["starting", "ready"], "taking over a sandbox reports no start");
     }
 
     let mut other = TestSocket::attach_after(&server.rest, &idle, "tail").await;
@@ -66,16 +68,17 @@ async fn after_a_kill_all_is_there_and_turns_go_on(driver: TestDriver) {
     server.leaves_nothing().await;
 }
 
-/// A model's stream passes through the server and dies with it. The agent asks that step again by itself.
-async fn a_kill_amid_the_models_answer_costs_that_answer_and_not_the_turn(driver: TestDriver) {
+/// A model's stream passes through the server and dies with it. The agent repeats that step by
+/// itself.
+async fn server_kill_during_model_answer_repeats_the_step(driver: TestDriver) {
     let model = ScriptedModel::play("work");
     let server = TestServer::start(TestServerOptions::anthropic(driver, &model)).await;
     let mut socket = TestSocket::open(&server.rest).await;
     socket.send_request("start", json!({ "task": "tell a short story" })).await;
     let session = socket.session().await;
-    let mut heard = String::new();
-    while heard.len() < 50 {
-        heard.push_str(socket.delta("text").await["content"].as_str().expect("text"));
+    let mut received = String::new();
+    while received.len() < 50 {
+        received.push_str(socket.delta("text").await["content"].as_str().expect("text"));
     }
     let agents = host::agents(server.home());
 
@@ -91,18 +94,18 @@ async fn a_kill_amid_the_models_answer_costs_that_answer_and_not_the_turn(driver
     let story = "tick ".repeat(150);
     assert_eq!((was_cut, is_cut), (json!(true), json!(null)));
     assert!(
-        cut.starts_with(&heard) && story.starts_with(&cut) && cut.len() < story.len(),
-        "what was read stays: {cut}"
+        cut.starts_with(&received) && story.starts_with(&cut) && cut.len() < story.len(),
+        "the text read so far is kept: {cut}"
     );
     assert_eq!(whole.trim_end(), story.trim_end());
     assert_eq!((model.calls().len(), host::agents(server.home())), (2, agents));
     let events = server.rest.events(&session).await;
     let ends = events.iter().filter(|event| event["extras"]["agent_state"] == "idle").count();
-    assert_eq!(ends, 1, "one turn, which ended once: {events:?}");
+    assert_eq!(ends, 1, "one turn that ends once: {events:?}");
     server.leaves_nothing().await;
 }
 
-async fn asked_to_end_it_leaves_the_sandboxes_for_the_next_start(driver: TestDriver) {
+async fn server_end_leaves_sandboxes_for_next_start(driver: TestDriver) {
     let server = TestServer::start(TestServerOptions::new(driver)).await;
     let session_id = server.rest.start("print hello").await;
     server.rest.until_state(&session_id, "idle").await;
@@ -110,7 +113,7 @@ async fn asked_to_end_it_leaves_the_sandboxes_for_the_next_start(driver: TestDri
     socket.status("synced").await;
     let before = host::agents(server.home());
     assert_eq!(before.len(), 1);
-    // Asked once: a second time would be an order to end at once.
+    // One signal: a second one would end the server at once.
     let (closed, (status, ended)) = tokio::join!(socket.closed(), server.terminate());
     assert_eq!((closed, code(status)), (Some(1001), 0));
     assert_eq!(host::agents(ended.home()), before);
@@ -123,8 +126,9 @@ async fn asked_to_end_it_leaves_the_sandboxes_for_the_next_start(driver: TestDri
     server.leaves_nothing().await;
 }
 
-/// A server may die between writing an order down and giving it: the sandbox is as it was before, and the journal says otherwise.
-async fn what_was_written_down_and_not_carried_out_is_made_good(driver: TestDriver) {
+/// A server may die after persisting an effect and before carrying it out. Then the sandbox differs
+/// from the journal.
+async fn persisted_effects_are_carried_out_after_restart(driver: TestDriver) {
     let server = TestServer::start(TestServerOptions::new(driver)).await;
     let session_id = server.rest.create(json!({})).await;
     server.rest.until_state(&session_id, "idle").await;
@@ -135,17 +139,17 @@ async fn what_was_written_down_and_not_carried_out_is_made_good(driver: TestDriv
     let mut socket = TestSocket::attach_after(&server.rest, &session_id, "tail").await;
     socket.send_request("run", json!({ "command": "echo $((6 * 7))" })).await;
     let ran = socket.observation("run").await;
-    assert_eq!(ran["content"].as_str().expect("output").trim(), "42", "it was not to stand still");
+    assert_eq!(ran["content"].as_str().expect("output").trim(), "42", "an idle session must not be frozen");
     socket.state("idle").await;
     socket.send_request("pause", json!({})).await;
     socket.state("paused").await;
     let agent = host::agents(server.home())[0].pid;
-    eventually("it to stand still", || async { host::is_frozen(agent) }).await;
+    eventually("the sandbox to be frozen", || async { host::is_frozen(agent) }).await;
 
     let dead = server.kill9().await;
     host::set_frozen(dead.home(), driver, false);
     let server = dead.restart().await;
-    eventually("it to stand still again", || async { host::is_frozen(agent) }).await;
+    eventually("the sandbox to be frozen again", || async { host::is_frozen(agent) }).await;
     assert_eq!(server.rest.session(&session_id).await["state"], "paused");
     server.rest.post(&format!("/api/sessions/{session_id}/stop"), json!({})).await.expect(200);
     eventually("its processes to be gone", || async { host::processes(server.home()).is_empty() }).await;
@@ -161,8 +165,8 @@ async fn what_was_written_down_and_not_carried_out_is_made_good(driver: TestDriv
     }
 }
 
-/// Being archived says where a session is listed, and nothing of what it does.
-async fn what_is_archived_is_looked_after(driver: TestDriver) {
+/// The archived mark decides in which list a session is, and nothing else.
+async fn archived_session_is_restored_and_swept(driver: TestDriver) {
     let impatient = TestServerOptions::new(driver)
         .env("GREENROOM_SWEEPER__PAUSE_AFTER", "1ms")
         .env("GREENROOM_SWEEPER__STOP_AFTER", "1ms");
@@ -178,7 +182,7 @@ async fn what_is_archived_is_looked_after(driver: TestDriver) {
     socket.observation("run").await;
     socket.state("idle").await;
     drop(socket);
-    eventually("it to be put to rest", || async {
+    eventually("the session to be stopped", || async {
         server.rest.post("/api/admin/sweep", json!({})).await.expect(200);
         server.rest.session(&session_id).await["state"] == "stopped"
     })
@@ -187,7 +191,7 @@ async fn what_is_archived_is_looked_after(driver: TestDriver) {
     server.leaves_nothing().await;
 }
 
-async fn asked_to_take_the_sandboxes_along_it_does(driver: TestDriver) {
+async fn stop_sandboxes_option_stops_sandboxes_at_end(driver: TestDriver) {
     let server = TestServer::start(TestServerOptions::new(driver).arg("--stop-sandboxes")).await;
     let session_id = server.rest.start("print hello").await;
     server.rest.until_state(&session_id, "idle").await;
@@ -204,16 +208,17 @@ async fn asked_to_take_the_sandboxes_along_it_does(driver: TestDriver) {
     server.leaves_nothing().await;
 }
 
-/// The journal says that its turn is over and that it is to be started again, and the server dies over that.
+/// The journal records the end of the turn and the restart of the agent; the server dies at that
+/// moment.
 #[tokio::test]
-async fn an_agent_that_was_to_be_taken_away_says_nothing_more() {
+async fn agent_due_for_restart_reports_nothing_after_server_kill() {
     let model = ScriptedModel::play("work");
     let mut tries = 0;
     let (dead, session_id, old) = loop {
         tries += 1;
-        match killed_while_it_takes_an_agent_away(&model).await {
+        match kill_during_agent_restart(&model).await {
             Some(killed) => break killed,
-            None => assert!(tries < 5, "the server dies too late each time"),
+            None => assert!(tries < 5, "the kill came too late in every attempt"),
         }
     };
     let server = dead.restart().await;
@@ -225,22 +230,23 @@ async fn an_agent_that_was_to_be_taken_away_says_nothing_more() {
     socket.send_request("message", json!({ "content": "and now?" })).await;
     socket.until("an answer", |frame| frame["content"] == "All right.").await;
     let events = server.rest.events(&session_id).await;
-    assert!(!events.iter().any(|event| event["content"] == "Saw the mark."), "of what is over: {events:?}");
+    assert!(!events.iter().any(|event| event["content"] == "Saw the mark."), "an event of the ended turn: {events:?}");
     server.leaves_nothing().await;
 }
 
-/// What is left, the session, and its agent, which works on; `None` where this was too slow, and the agent is gone.
-async fn killed_while_it_takes_an_agent_away(
+/// Returns the killed server, the session, and its agent, which keeps working. Returns `None` if
+/// the kill was too late and the agent is gone.
+async fn kill_during_agent_restart(
     model: &ScriptedModel,
 ) -> Option<(StoppedServer, String, Vec<host::SandboxProcess>)> {
     let server = TestServer::start(TestServerOptions::anthropic(TestDriver::Process, model)).await;
-    // It does not end as soon as it is asked to, so there is half a second to kill the server over it.
+    // The wrapper ignores the signal to end, so there is half a second to kill the server.
     let (session, _) = wrap_agent(&server, r#"trap '' TERM; "$agent" & wait"#).await;
     let mut socket = TestSocket::attach(&server.rest, &session).await;
     socket.send_request("start", json!({ "task": "wait for go" })).await;
     socket.delta("output").await;
     let old = wrapped(server.home());
-    // Nor does it hear that its turn is over.
+    // The agent does not receive the end of its turn either.
     let dir = server.data().join("run").join(&session).join("agent");
     let (place, aside) = (dir.join("agent.sock"), dir.join("aside.sock"));
     std::fs::rename(&place, &aside).expect("the agent listens");
@@ -253,17 +259,17 @@ async fn killed_while_it_takes_an_agent_away(
     if wrapped(dead.home()) != old {
         return None;
     }
-    std::fs::rename(&aside, &place).expect("it is there");
+    std::fs::rename(&aside, &place).expect("it exists");
     Some((dead, session, old))
 }
 
-/// The agents that run in a wrapper.
+/// Returns the agents that run in a wrapper.
 fn wrapped(home: &Path) -> Vec<host::SandboxProcess> {
     host::processes(home).into_iter().filter(|process| process.command.ends_with("/agent")).collect()
 }
 
 #[tokio::test]
-async fn a_purged_session_stays_purged() {
+async fn purge_survives_server_kill() {
     let server = TestServer::start(TestServerOptions::new(TestDriver::Process)).await;
     let gone = server.rest.create(json!({ "title": "gone" })).await;
     let kept = server.rest.create(json!({ "title": "kept" })).await;
@@ -274,12 +280,12 @@ async fn a_purged_session_stays_purged() {
     server.leaves_nothing().await;
 }
 
-/// A hundred turns, of which a part ends while no server is there.
+/// A hundred turns, some of which end while no server runs.
 #[tokio::test]
-async fn many_sessions_are_taken_back_as_they_are_with_what_they_did_meanwhile() {
+async fn hundred_sessions_are_taken_over_with_their_offline_work() {
     const SESSIONS: usize = 100;
     const MEANWHILE: usize = 30;
-    // A hundred loops that look for a file would keep the machine busy.
+    // A hundred loops that poll for a file would keep the machine busy.
     let tool = ScriptedTool { name: "run".into(), input: json!({ "command": "mkfifo go; cat go" }) };
     let wait = ScriptedRule { when: Some("wait".into()), tool: Some(tool), times: 1, ..ScriptedRule::default() };
     let model = ScriptedModel::with(vec![
@@ -290,7 +296,7 @@ async fn many_sessions_are_taken_back_as_they_are_with_what_they_did_meanwhile()
     let asked = (0..SESSIONS).map(|_| server.rest.create(json!({ "task": "wait" })));
     let sessions = futures::future::join_all(asked).await;
     let waiting = |home: &Path| host::processes(home).iter().filter(|it| it.command == "cat go").count();
-    // Each in its own time.
+    // Each start gets a deadline of its own.
     for so_many in 1..=SESSIONS {
         eventually("one more to be at work", || async { waiting(server.home()) >= so_many }).await;
     }
@@ -299,18 +305,20 @@ async fn many_sessions_are_taken_back_as_they_are_with_what_they_did_meanwhile()
 
     let dead = server.kill9().await;
     for session in &sessions[..MEANWHILE] {
-        std::fs::write(dead.data().join("workspaces").join(session).join("go"), "gone on").expect("it is read");
+        std::fs::write(dead.data().join("workspaces").join(session).join("go"), "gone on")
+            .expect("the file can be read");
     }
-    eventually("some to go on without a server", || async { waiting(dead.home()) == SESSIONS - MEANWHILE }).await;
+    eventually("some commands to continue without a server", || async { waiting(dead.home()) == SESSIONS - MEANWHILE })
+        .await;
 
     let server = dead.restart().await;
-    eventually("all to be taken back", || async {
+    eventually("all sessions to be taken over", || async {
         let actors = server.rest.get("/api/admin/actors").await.expect(200);
         let links = actors["items"].as_array().expect("items").iter();
         links.filter(|row| row["kind"] == "agent_link" && row["state"] == "connected").count() == SESSIONS
     })
     .await;
-    assert_eq!(host::agents(server.home()), agents, "the same sandboxes, and none besides");
+    assert_eq!(host::agents(server.home()), agents, "the same sandboxes and no others");
     for (n, session) in sessions.iter().enumerate() {
         if n < MEANWHILE {
             server.rest.until_state(session, "idle").await;
@@ -325,7 +333,7 @@ async fn many_sessions_are_taken_back_as_they_are_with_what_they_did_meanwhile()
 }
 
 #[tokio::test]
-async fn a_session_moves_to_another_machine_with_its_history() {
+async fn export_moves_session_with_history() {
     let model = ScriptedModel::play("work");
     let server = TestServer::start(TestServerOptions::anthropic(TestDriver::Process, &model)).await;
     let session = server.rest.start("flood").await;
@@ -337,12 +345,12 @@ async fn a_session_moves_to_another_machine_with_its_history() {
     let file = file.path().join("sessions.jsonl");
     let path = file.to_str().expect("a path");
     let (_, old) = server.terminate().await;
-    old.run(&["export", "--output", path]).await.expect("it is exported");
+    old.run(&["export", "--output", path]).await.expect("the export succeeds");
 
     let new = StoppedServer::nowhere(home, TestServerOptions::anthropic(TestDriver::Process, &model));
-    new.run(&["import", path]).await.expect("it is imported");
-    new.run(&["import", path]).await.expect("it is known already");
-    std::fs::write(&file, "half").expect("it is written");
+    new.run(&["import", path]).await.expect("the import succeeds");
+    new.run(&["import", path]).await.expect("an import of a known session changes nothing");
+    std::fs::write(&file, "half").expect("the file can be written");
     let refused = new.run(&["import", path]).await.expect_err("it is damaged");
     assert!(refused.contains("line 1"), "{refused}");
     let server = new.restart().await;
@@ -353,48 +361,49 @@ async fn a_session_moves_to_another_machine_with_its_history() {
     assert_eq!(server.rest.get(large).await.text, whole);
     server.rest.until_state(&session, "idle").await;
     server.rest.post(&format!("/api/sessions/{session}/messages"), json!({ "content": "turn left" })).await.expect(202);
-    let said = |event: &Value| event["content"] == "Turning left.";
-    eventually("an answer", || async { server.rest.events(&session).await.iter().any(said) }).await;
+    let is_answer = |event: &Value| event["content"] == "Turning left.";
+    eventually("an answer", || async { server.rest.events(&session).await.iter().any(is_answer) }).await;
     server.leaves_nothing().await;
 }
 
-/// Made by `greenroom export` of that version: whoever changes what is stored must still read it.
+/// Made by `greenroom export` of version 0.1. Every later version must read it.
 #[tokio::test]
-async fn what_version_0_1_exported_is_still_understood() {
+async fn export_of_version_0_1_is_imported() {
     let file = Path::new(env!("CARGO_MANIFEST_DIR")).join("tests/fixtures/export-0.1.jsonl");
     let home = tempfile::tempdir().expect("a directory");
     let fresh = StoppedServer::nowhere(home, TestServerOptions::new(TestDriver::Process));
-    fresh.run(&["import", file.to_str().expect("a path")]).await.expect("it is imported");
-    is_what_it_was(&fresh, &[hello(), large(9, EXPORTED)]).await;
+    fresh.run(&["import", file.to_str().expect("a path")]).await.expect("the import succeeds");
+    check_digests(&fresh, &[hello(), large(9, EXPORTED)]).await;
     let server = fresh.restart().await;
-    check_the_past(&server).await;
+    check_sessions_of_0_1(&server).await;
     server.leaves_nothing().await;
 }
 
-/// The journal of a server of that version, which was killed: log, archive, index and contents as they stood on disk.
+/// Journal of a killed server of version 0.1: log, archive, index and contents as they were on
+/// disk.
 #[tokio::test]
-async fn what_version_0_1_left_on_disk_is_still_understood() {
+async fn journal_of_version_0_1_is_opened() {
     let file = Path::new(env!("CARGO_MANIFEST_DIR")).join("tests/fixtures/journal-0.1.tar.gz");
     let ended =
         StoppedServer::nowhere(tempfile::tempdir().expect("a directory"), TestServerOptions::new(TestDriver::Process));
-    DirBuilder::new().mode(0o700).create(ended.data()).expect("it is made");
+    DirBuilder::new().mode(0o700).create(ended.data()).expect("creation succeeds");
     let unpacked =
         Command::new("tar").arg("--no-same-owner").arg("-xzf").arg(file).arg("-C").arg(ended.data()).status();
     assert!(unpacked.expect("`tar` is installed").success());
-    is_what_it_was(&ended, &[hello(), large(16, ON_DISK)]).await;
+    check_digests(&ended, &[hello(), large(16, ON_DISK)]).await;
     let server = ended.restart().await;
-    check_the_past(&server).await;
+    check_sessions_of_0_1(&server).await;
     assert!(!server.log().contains("damaged"), "{}", server.log());
     server.leaves_nothing().await;
 }
 
-/// What that version told of the session that has ended.
+/// Export trailer of the session that has ended, from version 0.1.
 fn hello() -> Value {
     let sha256 = "f3d877bc9b436492dae1a942e41de1b71c9f9a405eb181f930f93eb85f9b2a1a";
     json!({ "end": "01M7YDF2PV2DGM26BFW5BKRHZG", "events": 27, "sha256": sha256 })
 }
 
-/// … and of the one that can go on, which was exported and then said more.
+/// Export trailer of the session that can continue, which had more events after the export.
 fn large(events: u64, sha256: &str) -> Value {
     json!({ "end": "01M7YDF2QMJTHQFB3GXAGYDY68", "events": events, "sha256": sha256 })
 }
@@ -402,20 +411,20 @@ fn large(events: u64, sha256: &str) -> Value {
 const EXPORTED: &str = "8dab9d449e576b2577e1532e948d5248ed9f4e654994de8041056d24647a3d8f";
 const ON_DISK: &str = "160f04dc4f5b845a8df0d1d992c89af0a6f5dd80a9adcb494235ec785eaa2b43";
 
-/// As many events of each session as that version had, with the digests that it told.
-async fn is_what_it_was(now: &StoppedServer, ends: &[Value]) {
-    let exported = now.run(&["export"]).await.expect("it is exported");
-    let told = exported.lines().map(|line| serde_json::from_str::<Value>(line).expect("a line is JSON"));
-    let mut told: Vec<_> = told.filter(|line| line["end"].is_string()).collect();
-    told.sort_by_key(|end| end["end"].to_string());
-    assert_eq!(told, ends);
+/// Checks that each session has as many events as version 0.1 exported, with the same digests.
+async fn check_digests(now: &StoppedServer, ends: &[Value]) {
+    let exported = now.run(&["export"]).await.expect("the export succeeds");
+    let trailers = exported.lines().map(|line| serde_json::from_str::<Value>(line).expect("a line is JSON"));
+    let mut trailers: Vec<_> = trailers.filter(|line| line["end"].is_string()).collect();
+    trailers.sort_by_key(|end| end["end"].to_string());
+    assert_eq!(trailers, ends);
 }
 
-/// Two sessions, one that has ended and one that can go on.
-async fn check_the_past(server: &TestServer) {
+/// Checks the two sessions: one has ended, the other can continue.
+async fn check_sessions_of_0_1(server: &TestServer) {
     let listed = server.rest.get("/api/sessions").await.expect(200);
     let find = |title: &str| listed["items"].as_array().expect("items").iter().find(|it| it["title"] == title).cloned();
-    let (ended, stopped) = (find("hello").expect("it is there"), find("large").expect("it is there"));
+    let (ended, stopped) = (find("hello").expect("it exists"), find("large").expect("it exists"));
     assert_eq!(
         (&ended["state"], &ended["last_seq"], &stopped["state"]),
         (&json!("ended"), &json!(27), &json!("stopped"))

@@ -2,9 +2,9 @@
 
 use std::time::Duration;
 
-use crate::{
-    harness::driver::TestDriver,
-    soaking::{KILL, SoakFaults, SoakPlan, SoakReport, soak},
+use greenroom_testkit::{
+    driver::TestDriver,
+    soak::{KILL, SoakFaults, SoakPlan, SoakReport, soak},
 };
 
 async fn soaked(faults: SoakFaults, sessions: usize) -> SoakReport {
@@ -16,14 +16,14 @@ async fn soaked(faults: SoakFaults, sessions: usize) -> SoakReport {
 }
 
 #[tokio::test]
-async fn promises_hold_whatever_is_killed() {
+async fn promises_hold_under_random_faults() {
     let report = soaked(SoakFaults::All(Duration::from_secs(15)), 6).await;
     assert!(report.faults.contains_key(KILL), "{report}");
 }
 
 #[tokio::test]
-async fn twenty_kills_of_the_server_cost_fifty_sessions_nothing() {
+async fn twenty_server_kills_lose_nothing_in_fifty_sessions() {
     let report = soaked(SoakFaults::KillsOfTheServer(20), 50).await;
     assert_eq!(report.faults[KILL], 20);
-    assert!(report.hit > 100, "of a thousand times: {report}");
+    assert!(report.hit > 100, "fewer kills hit sessions at work than required: {report}");
 }

@@ -1,9 +1,9 @@
-//! What cannot work is said at the start, in words that name the way out, with the documented exit code.
+//! Errors at the start: the text names the way out, with the documented exit code.
 
 use rustix::process::Signal;
 use serde_json::json;
 
-use crate::harness::{
+use greenroom_testkit::{
     driver::TestDriver,
     server::{FailedServerStart, TestServer, TestServerOptions, code},
 };
@@ -24,22 +24,22 @@ fn check(refused: &FailedServerStart, exit: i32, parts: &[&str]) {
 }
 
 #[tokio::test]
-async fn a_port_that_is_taken() {
+async fn port_in_use() {
     let server = TestServer::start(TestServerOptions::new(TestDriver::Process)).await;
     let bind = server.rest.authority.clone();
     check(&refused(TestServerOptions::new(TestDriver::Process).bind(&bind)).await, 1, &[&bind, "--bind"]);
 }
 
 #[tokio::test]
-async fn a_data_directory_that_is_taken() {
+async fn data_directory_in_use() {
     let server = TestServer::start(TestServerOptions::new(TestDriver::Process)).await;
     let second = TestServer::refused(server.home(), &TestServerOptions::new(TestDriver::Process)).await;
     check(&second, 1, &[&server.data().to_string_lossy(), "--data"]);
-    assert_eq!(server.rest.get("/readyz").await.status, 200, "the first goes on");
+    assert_eq!(server.rest.get("/readyz").await.status, 200, "the first server keeps running");
 }
 
 #[tokio::test]
-async fn a_volume_that_brings_the_data_directory_inside() {
+async fn volume_containing_data_directory() {
     let home = tempfile::tempdir().expect("a temporary directory");
     let data = home.path().join("data");
     let whole = home.path().display().to_string();
@@ -47,14 +47,15 @@ async fn a_volume_that_brings_the_data_directory_inside() {
     for (host, inside) in [(&whole, "/v:ro"), (&whole, "/workspace"), (&part, "/v:ro")] {
         let options = TestServerOptions::new(TestDriver::Process).env("SANDBOX_VOLUMES", &format!("{host}:{inside}"));
         check(&TestServer::refused(home.path(), &options).await, 1, &[host, &data.to_string_lossy(), "--data"]);
-        let said = TestServer::refused(home.path(), &options.arg("doctor")).await;
-        let line = said.stdout.lines().find(|line| line.contains("data directory")).expect("a line about it");
+        let failed = TestServer::refused(home.path(), &options.arg("doctor")).await;
+        let line =
+            failed.stdout.lines().find(|line| line.contains("data directory")).expect("doctor prints a line about it");
         assert!(line.starts_with("!!") && line.contains(host), "{line}");
     }
 }
 
 #[tokio::test]
-async fn a_config_that_is_wrong() {
+async fn invalid_config() {
     let home = tempfile::tempdir().expect("a temporary directory");
     let table: [(&str, &[&str]); 3] = [
         ("[server\nbind = 1", &["config.toml"]),
@@ -63,13 +64,13 @@ async fn a_config_that_is_wrong() {
     ];
     for (text, parts) in table {
         let path = home.path().join("config.toml");
-        std::fs::write(&path, text).expect("it can be written");
+        std::fs::write(&path, text).expect("the write succeeds");
         check(&refused(TestServerOptions::new(TestDriver::Process).arg("--config").arg(path)).await, 2, parts);
     }
 }
 
 #[tokio::test]
-async fn a_command_line_that_is_wrong() {
+async fn invalid_command_line() {
     check(&refused(TestServerOptions::new(TestDriver::Process).arg("--colour")).await, 2, &["--colour"]);
     check(
         &refused(TestServerOptions::new(TestDriver::Process).arg("--config").arg("/nowhere.toml")).await,
@@ -82,28 +83,29 @@ async fn a_command_line_that_is_wrong() {
 }
 
 #[tokio::test]
-async fn an_engine_that_is_not_there() {
+async fn unreachable_engine() {
     let options = TestServerOptions::new(TestDriver::Docker).env("DOCKER_HOST", "unix:///nowhere/docker.sock");
     check(&refused(options).await, 1, &["/nowhere/docker.sock", "--sandbox process"]);
 }
 
-/// What another driver lacks is said too, and is no fault.
+/// The doctor also reports what another driver lacks, without counting it as an error.
 #[tokio::test]
-async fn a_doctor_finds_wrong_what_the_named_driver_lacks() {
+async fn doctor_fails_only_for_the_named_driver() {
     let check = async |driver, code: i32, mark: &str| {
         let options = TestServerOptions::new(driver).env("DOCKER_HOST", "unix:///nowhere/docker.sock").arg("doctor");
-        let said = refused(options).await;
-        assert_eq!(said.code, Some(code), "{said:?}");
-        let engine = said.stdout.lines().find(|line| line.contains("Docker engine")).expect("a line about it");
+        let failed = refused(options).await;
+        assert_eq!(failed.code, Some(code), "{failed:?}");
+        let engine =
+            failed.stdout.lines().find(|line| line.contains("Docker engine")).expect("doctor prints a line about it");
         assert!(engine.starts_with(mark) && engine.contains("/nowhere/docker.sock"), "{engine}");
-        assert_eq!(said.stderr.contains("before a server can start"), code != 0, "{}", said.stderr);
+        assert_eq!(failed.stderr.contains("before a server can start"), code != 0, "{}", failed.stderr);
     };
     check(TestDriver::Docker, 1, "!!").await;
     check(TestDriver::Process, 0, "--").await;
 }
 
 #[tokio::test]
-async fn a_second_signal_ends_it_at_once() {
+async fn second_signal_ends_server_at_once() {
     let mut server = TestServer::start(TestServerOptions::new(TestDriver::Process)).await;
     server.signal(Signal::INT);
     server.signal(Signal::TERM);
@@ -111,9 +113,9 @@ async fn a_second_signal_ends_it_at_once() {
     assert!([0, 1, 128 + 2, 128 + 15].contains(&code(status)), "{status}");
 }
 
-/// As where the log's disk is full, or nobody reads it any more.
+/// Covers a log whose disk is full, or whose reader is gone.
 #[tokio::test]
-async fn a_log_that_cannot_be_written_stops_nothing() {
+async fn unwritable_log_stops_nothing() {
     let server = TestServer::start(
         TestServerOptions::new(TestDriver::Process).env("GREENROOM_LOG__LEVEL", "debug").log_to("/dev/full"),
     )
@@ -121,5 +123,5 @@ async fn a_log_that_cannot_be_written_stops_nothing() {
     let session = server.rest.create(json!({ "task": "hello" })).await;
     server.rest.until_state(&session, "idle").await;
     let (status, _ended) = server.terminate().await;
-    assert_eq!(code(status), 0, "it ends in its own way");
+    assert_eq!(code(status), 0, "the server ends by itself");
 }

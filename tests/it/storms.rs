@@ -1,4 +1,5 @@
-//! Many clients at once whose networks are bad: whatever is cut, each sees every event once and in the one order.
+//! Many clients at once with bad networks: with any cuts, each client receives every event once, in
+//! one order.
 
 use std::{
     collections::hash_map::DefaultHasher,
@@ -21,7 +22,7 @@ use tokio_tungstenite::{
     tungstenite::{Message, client::IntoClientRequest, http::HeaderValue},
 };
 
-use crate::harness::{
+use greenroom_testkit::{
     driver::TestDriver,
     eventually, host,
     puppet::PuppetAgent,
@@ -30,14 +31,14 @@ use crate::harness::{
     socket::TestSocket,
 };
 
-/// A session that an agent of ours speaks in.
-async fn stage() -> (TestServer, String, PuppetAgent) {
+/// Starts a server and a session with a scripted agent.
+async fn session_with_puppet() -> (TestServer, String, PuppetAgent) {
     let server = TestServer::start(TestServerOptions::new(TestDriver::Process)).await;
     let (session, puppet) = PuppetAgent::in_a_new_session(&server, json!({})).await;
     (server, session, puppet)
 }
 
-/// Reports so many thoughts, each another, then waits until they are on disk; returns the number of the last event.
+/// Reports `count` different thoughts and waits until they are on disk.
 async fn think(mut puppet: PuppetAgent, count: usize) {
     for n in 0..count {
         let content = format!("thought {n}");
@@ -47,11 +48,11 @@ async fn think(mut puppet: PuppetAgent, count: usize) {
     puppet.until_acknowledged().await;
 }
 
-/// The agent says both in one breath, again and again.
+/// The agent sends the delta and the event without a pause, many times.
 #[tokio::test]
-async fn what_grows_comes_behind_the_event_before_it_and_before_the_event_that_ends_it() {
+async fn delta_is_ordered_between_its_neighbouring_events() {
     const ITEMS: usize = 2_000;
-    let (server, session, mut puppet) = stage().await;
+    let (server, session, mut puppet) = session_with_puppet().await;
     let mut socket = TestSocket::attach(&server.rest, &session).await;
     tokio::spawn(async move {
         for n in 0..ITEMS {
@@ -73,19 +74,19 @@ async fn what_grows_comes_behind_the_event_before_it_and_before_the_event_that_e
             false => ended += 1,
         }
     }
-    assert!(grew > 0, "some were seen as they grew");
+    assert!(grew > 0, "some deltas arrived before their event");
     server.leaves_nothing().await;
 }
 
-/// A client that comes back with its cursor as often as it is cut, until it has `last`.
+/// Client that reconnects with its cursor after each cut, until it has `last`.
 struct StormWatcher {
-    /// Where it connects to, and whom it means.
+    /// Port of the lossy network, and the authority of the server behind it.
     port: u16,
     authority: String,
     token: String,
     session: String,
     cursor: u64,
-    /// How many thoughts it has read.
+    /// Number of thoughts read.
     thoughts: usize,
     seen: DefaultHasher,
     connections: usize,
@@ -114,7 +115,8 @@ impl StormWatcher {
         Some(client_async(request, tcp).await.ok()?.0)
     }
 
-    /// Reads until it has `last`, cutting the connection itself after a number of frames that the dice say.
+    /// Reads until the client has `last`. With dice, the client cuts its own connection after a
+    /// random number of frames.
     async fn until(mut self, last: u64, mut dice: Option<Rng>) -> StormWatcher {
         while self.cursor < last {
             let Some(mut socket) = self.connect().await else { continue };
@@ -126,7 +128,7 @@ impl StormWatcher {
             {
                 frames -= 1;
                 self.take(&message);
-                // The answer to a Ping, which the library has ready, goes out with the next flush.
+                // The library has prepared the answer to a Ping; it goes out with the next flush.
                 if message.is_ping() && socket.flush().await.is_err() {
                     break;
                 }
@@ -139,10 +141,11 @@ impl StormWatcher {
         let Message::Text(text) = message else { return };
         let Some(rest) = text.strip_prefix("{\"seq\":") else { return };
         let seq: u64 = rest.split(',').next().and_then(|seq| seq.parse().ok()).expect("a number");
-        assert_eq!(seq, self.cursor + 1, "a gap or a double: {text}");
+        assert_eq!(seq, self.cursor + 1, "a gap or a duplicate: {text}");
         self.cursor = seq;
         text.as_str().hash(&mut self.seen);
-        // The server numbers what it takes: whether it takes all, and each once, the agent's own count tells.
+        // The server numbers the events that it takes. The agent's own count shows that none is
+        // missing and none doubled.
         if text.contains(r#""observation":"think""#) {
             let thought = format!(r#""content":"thought {}""#, self.thoughts);
             assert!(text.contains(&thought), "not the {}th: {text}", self.thoughts);
@@ -150,14 +153,14 @@ impl StormWatcher {
         }
     }
 
-    /// Every thought that there was, as a hash of it all, and over how many connections.
+    /// Checks the number of thoughts. Returns a hash of all events, and the number of connections.
     fn saw(&self, thoughts: usize) -> (u64, usize) {
-        assert_eq!(self.thoughts, thoughts, "of the thoughts");
+        assert_eq!(self.thoughts, thoughts, "number of thoughts");
         (self.seen.finish(), self.connections)
     }
 }
 
-/// A network between a client and the server: it splits and delays, and cuts at any byte.
+/// Network between a client and the server that splits, delays, and cuts at any byte.
 struct LossyNetwork {
     port: u16,
     carrying: JoinHandle<()>,
@@ -210,8 +213,8 @@ fn port_of(rest: &RestClient) -> u16 {
 const THOUGHTS: usize = 100_000;
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn eight_clients_see_one_order_whatever_their_networks_do() {
-    let (server, session_id, puppet) = stage().await;
+async fn eight_clients_on_bad_networks_receive_one_order() {
+    let (server, session_id, puppet) = session_with_puppet().await;
     let last = server.rest.events(&session_id).await.len() as u64 + THOUGHTS as u64;
     let mut dice = Rng::new();
     let mut networks = Vec::new();
@@ -225,16 +228,20 @@ async fn eight_clients_see_one_order_whatever_their_networks_do() {
         watching.push(tokio::spawn(StormWatcher::new(&server.rest, port, &session_id).until(last, None)));
     }
     think(puppet, THOUGHTS).await;
-    let seen = futures::future::join_all(watching).await.into_iter().map(|watcher| watcher.expect("it saw no gap"));
+    let seen =
+        futures::future::join_all(watching).await.into_iter().map(|watcher| watcher.expect("the client saw no gap"));
     let seen: Vec<(u64, usize)> = seen.map(|watcher| watcher.saw(THOUGHTS)).collect();
-    assert!(seen.iter().all(|(hash, _)| *hash == seen[0].0), "they saw different things: {seen:?}");
-    assert!(seen[..3].iter().all(|(_, connections)| *connections > 3), "nothing was cut: {seen:?}");
+    assert!(seen.iter().all(|(hash, _)| *hash == seen[0].0), "clients received different events: {seen:?}");
+    assert!(
+        seen[..3].iter().all(|(_, connections)| *connections > 3),
+        "the network must have cut connections: {seen:?}"
+    );
     server.leaves_nothing().await;
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn two_hundred_clients_that_come_and_go_miss_nothing_and_leave_nothing() {
-    let (server, session_id, puppet) = stage().await;
+async fn two_hundred_reconnecting_clients_miss_nothing() {
+    let (server, session_id, puppet) = session_with_puppet().await;
     let thoughts = 3_000;
     let last = server.rest.events(&session_id).await.len() as u64 + thoughts as u64;
     let before = host::descriptors(server.pid());
@@ -247,11 +254,12 @@ async fn two_hundred_clients_that_come_and_go_miss_nothing_and_leave_nothing() {
         })
         .collect();
     think(puppet, thoughts).await;
-    let seen = futures::future::join_all(watching).await.into_iter().map(|watcher| watcher.expect("it saw no gap"));
+    let seen =
+        futures::future::join_all(watching).await.into_iter().map(|watcher| watcher.expect("the client saw no gap"));
     let seen: Vec<(u64, usize)> = seen.map(|watcher| watcher.saw(thoughts)).collect();
-    assert!(seen.iter().all(|(hash, _)| *hash == seen[0].0), "they saw different things");
+    assert!(seen.iter().all(|(hash, _)| *hash == seen[0].0), "clients received different events");
     assert!(seen.iter().map(|(_, connections)| connections).sum::<usize>() > 1_000, "{seen:?}");
-    eventually("the server to let go of all of them", || async {
+    eventually("the server to close all connections", || async {
         server.rest.session(&session_id).await["attached"] == 0
     })
     .await;

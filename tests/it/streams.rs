@@ -1,4 +1,4 @@
-//! Events as server-sent events: a script's or a proxy's way to watch.
+//! Server-sent events: a way to watch for scripts and behind proxies.
 
 use std::time::Duration;
 
@@ -6,7 +6,7 @@ use futures::StreamExt;
 use reqwest::Method;
 use serde_json::{Value, json};
 
-use crate::harness::{
+use greenroom_testkit::{
     driver::TestDriver,
     model::ScriptedModel,
     rest::{RestClient, send},
@@ -14,7 +14,7 @@ use crate::harness::{
     within,
 };
 
-/// A stream of server-sent events, read as a browser reads it.
+/// Stream of server-sent events, read as a browser reads it.
 pub(crate) struct SseClient {
     body: futures::stream::BoxStream<'static, reqwest::Result<bytes::Bytes>>,
     text: String,
@@ -36,7 +36,7 @@ impl SseClient {
         SseClient { body: response.bytes_stream().boxed(), text: String::new() }
     }
 
-    /// `None` where the server ended it.
+    /// Returns the next event, or `None` if the server ended the stream.
     async fn next(&mut self) -> Option<SseEvent> {
         loop {
             if let Some((frame, rest)) = self.text.split_once("\n\n") {
@@ -61,7 +61,7 @@ impl SseClient {
         }
     }
 
-    /// Durable events up to the one for which `is` holds.
+    /// Returns the durable events up to the first for which `is` holds.
     pub(crate) async fn until(&mut self, is: impl Fn(&Value) -> bool) -> Vec<Value> {
         let mut events = Vec::new();
         while let Some((_, id, data)) = self.next().await {
@@ -74,7 +74,7 @@ impl SseClient {
                 }
             }
         }
-        panic!("it ended early: {events:?}");
+        panic!("the stream ended early: {events:?}");
     }
 }
 
@@ -83,7 +83,7 @@ fn is_idle(event: &Value) -> bool {
 }
 
 #[tokio::test]
-async fn what_was_and_what_comes_without_a_gap_also_when_it_is_cut() {
+async fn stream_has_no_gap_over_reconnects() {
     let model = ScriptedModel::play("work");
     let server = TestServer::start(TestServerOptions::anthropic(TestDriver::Process, &model)).await;
     let session_id = server.rest.create(json!({})).await;
@@ -95,7 +95,7 @@ async fn what_was_and_what_comes_without_a_gap_also_when_it_is_cut() {
         .post(&format!("/api/sessions/{session_id}/messages"), json!({ "content": "short story" }))
         .await
         .expect(202);
-    // One that is cut over and over while the agent speaks, and goes on with the id that it had last.
+    // A stream that is cut again and again while the agent writes, and continues from its last id.
     let mut pieces: Vec<Value> = Vec::new();
     let mut deltas = 0;
     while pieces.iter().filter(|event| is_idle(event)).count() < 2 {
@@ -117,12 +117,12 @@ async fn what_was_and_what_comes_without_a_gap_also_when_it_is_cut() {
     let all = [first, rest].concat();
     assert_eq!(pieces, all);
     assert_eq!(server.rest.events(&session_id).await, all);
-    assert!(deltas > 0, "what grows is there as well");
+    assert!(deltas > 0, "the stream has deltas too");
     server.leaves_nothing().await;
 }
 
 #[tokio::test]
-async fn one_kind_alone_and_bad_questions() {
+async fn stream_filters_kinds_and_rejects_bad_queries() {
     let server = TestServer::start(TestServerOptions::new(TestDriver::Process)).await;
     let session_id = server.rest.start("print hello").await;
     server.rest.until_state(&session_id, "idle").await;
@@ -135,7 +135,7 @@ async fn one_kind_alone_and_bad_questions() {
     let (_, _, newest) =
         SseClient::open(&server.rest, &session_id, "?last=1", None).await.next().await.expect("an event");
     assert_eq!(newest, last);
-    // As many as on a page of that length, and its end.
+    // As many events as on a page of that length, then the end.
     for query in ["?after=1&limit=2", "?last=3&limit=2", "?kind=run&limit=2"] {
         let page = server.rest.get(&format!("/api/sessions/{session_id}/events{query}")).await.expect(200);
         let mut stream = SseClient::open(&server.rest, &session_id, query, None).await;
@@ -155,7 +155,7 @@ async fn one_kind_alone_and_bad_questions() {
 }
 
 #[tokio::test]
-async fn it_is_listed_while_it_lasts_and_ends_with_the_token_and_the_server() {
+async fn stream_is_listed_and_ends_with_token_and_server() {
     let server = TestServer::start(TestServerOptions::new(TestDriver::Process)).await;
     let session_id = server.rest.create(json!({})).await;
     server.rest.until_state(&session_id, "idle").await;
@@ -166,14 +166,14 @@ async fn it_is_listed_while_it_lasts_and_ends_with_the_token_and_the_server() {
         |kind: &str| actors["items"].as_array().expect("rows").iter().filter(|row| row["kind"] == kind).count();
     assert_eq!(listed("event_stream"), 1, "{actors}");
     let new = server.renew_token().await;
-    assert!(first.next().await.is_none(), "its token is not valid any more");
+    assert!(first.next().await.is_none(), "the old token is rejected");
     let mut rest = server.rest.clone();
     rest.token = new;
     let mut second = SseClient::open(&rest, &session_id, "", None).await;
     second.until(is_idle).await;
     let gone = rest.get("/api/admin/actors").await.expect(200);
     let left = gone["items"].as_array().expect("rows").iter().filter(|row| row["kind"] == "event_stream").count();
-    assert_eq!(left, 1, "the first is gone");
+    assert_eq!(left, 1, "the first stream has ended");
     let (_, _ended) = server.terminate().await;
-    assert!(second.next().await.is_none(), "the server is gone");
+    assert!(second.next().await.is_none(), "the server has ended");
 }

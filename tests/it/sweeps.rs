@@ -1,12 +1,12 @@
-//! The sweeper rests what nobody needs, and never what works, is watched, waits for a person, or was just spoken to.
-//! A thousand races.
+//! The sweeper stops idle sessions. It never stops a session that works, is watched, waits for a
+//! person, or has just received a message. A thousand races.
 
 use futures::future::join;
 use greenroom_protocol::link::{AgentCommand, AgentReport, WorkOutcome};
 use jiff::Timestamp;
 use serde_json::{Value, json};
 
-use crate::harness::{
+use greenroom_testkit::{
     driver::TestDriver,
     eventually,
     model::ScriptedModel,
@@ -20,7 +20,7 @@ const MESSAGES: usize = 500;
 const ATTACHES: usize = 300;
 const QUESTIONS: usize = 200;
 
-/// So impatient that every moment of idleness is a reason.
+/// Returns options with such short idle times that any idle moment is enough.
 fn impatient(model: &ScriptedModel) -> TestServerOptions {
     TestServerOptions::anthropic(TestDriver::Process, model)
         .env("GREENROOM_SWEEPER__PAUSE_AFTER", "1ms")
@@ -31,7 +31,7 @@ async fn sweep(rest: &RestClient) -> Value {
     rest.post("/api/admin/sweep", json!({})).await.expect(200)
 }
 
-/// How often a session was put to rest, which it never was in the middle of its work.
+/// Counts the pauses and stops of a session, and checks that none came in the middle of its work.
 fn count_idle_stops(events: &[Value]) -> usize {
     let mut works = false;
     let mut rested = 0;
@@ -40,7 +40,7 @@ fn count_idle_stops(events: &[Value]) -> usize {
             Some("running" | "awaiting_confirmation") => works = true,
             Some("idle") => works = false,
             Some(state @ ("paused" | "stopped")) => {
-                assert!(!works, "it was {state} in the middle of its work: {event}");
+                assert!(!works, "the session was {state} in the middle of its work: {event}");
                 rested += 1;
             }
             _ => {}
@@ -50,18 +50,18 @@ fn count_idle_stops(events: &[Value]) -> usize {
 }
 
 #[tokio::test]
-async fn a_sweep_and_a_message_race_and_the_message_wins() {
+async fn message_wins_race_with_sweep() {
     let model = ScriptedModel::play("work");
     let server = TestServer::start(impatient(&model)).await;
     let session = server.rest.create(json!({})).await;
     let message = format!("/api/sessions/{session}/messages");
-    let mut heard = 0;
+    let mut newest = 0;
     for race in 0..MESSAGES {
-        let said = server.rest.post(&message, json!({ "content": format!("turn left {race}") }));
-        let (said, _) = join(said, sweep(&server.rest)).await;
-        let seq = said.expect(202)["seq"].as_u64().expect("it is in the journal");
-        assert!(seq > heard, "each is one of its own");
-        heard = seq;
+        let posted = server.rest.post(&message, json!({ "content": format!("turn left {race}") }));
+        let (posted, _) = join(posted, sweep(&server.rest)).await;
+        let seq = posted.expect(202)["seq"].as_u64().expect("an accepted message has a number");
+        assert!(seq > newest, "each message gets a number of its own");
+        newest = seq;
         let after = format!("/api/sessions/{session}/events?after={seq}");
         eventually("an answer", || async {
             sweep(&server.rest).await;
@@ -74,12 +74,12 @@ async fn a_sweep_and_a_message_race_and_the_message_wins() {
     let answers = events.iter().filter(|event| event["content"] == "Turning left.").count();
     assert_eq!(answers, MESSAGES, "one answer for each");
     let rested = count_idle_stops(&events);
-    assert!(rested > MESSAGES / 4, "the sweeper had its turns: {rested}");
+    assert!(rested > MESSAGES / 4, "the sweeper won too few races: {rested}");
     server.leaves_nothing().await;
 }
 
 #[tokio::test]
-async fn it_comes_by_itself_again_and_again() {
+async fn sweeps_run_periodically() {
     let model = ScriptedModel::play("work");
     let server = TestServer::start(impatient(&model).env("GREENROOM_SWEEPER__EVERY", "100ms")).await;
     let session = server.rest.create(json!({})).await;
@@ -91,7 +91,7 @@ async fn it_comes_by_itself_again_and_again() {
 }
 
 #[tokio::test]
-async fn an_idle_one_rests_within_half_a_minute_of_its_time() {
+async fn idle_session_is_paused_within_30_s_of_its_time() {
     let model = ScriptedModel::play("work");
     let options = TestServerOptions::anthropic(TestDriver::Process, &model).env("GREENROOM_SWEEPER__PAUSE_AFTER", "2s");
     let server = TestServer::start(options).await;
@@ -108,7 +108,7 @@ async fn an_idle_one_rests_within_half_a_minute_of_its_time() {
 }
 
 #[tokio::test]
-async fn what_is_watched_is_left_alone() {
+async fn watched_session_is_not_swept() {
     let model = ScriptedModel::play("work");
     let server = TestServer::start(impatient(&model)).await;
     let session = server.rest.create(json!({})).await;
@@ -123,15 +123,15 @@ async fn what_is_watched_is_left_alone() {
         for _ in 0..2 {
             sweep(&server.rest).await;
         }
-        assert_eq!(at_rest().await, before, "somebody watches");
+        assert_eq!(at_rest().await, before, "a client is attached");
         rested = before;
         if server.rest.session(&session).await["state"] != "idle" {
             server.rest.post(&format!("/api/sessions/{session}/resume"), json!({})).await.expect(200);
             server.rest.until_state(&session, "idle").await;
         }
     }
-    assert!(rested > ATTACHES / 10, "the sweeper had its turns: {rested}");
-    eventually("it to be stopped once nobody watches", || async {
+    assert!(rested > ATTACHES / 10, "the sweeper won too few races: {rested}");
+    eventually("the session to be stopped after its last client left", || async {
         sweep(&server.rest).await;
         server.rest.session(&session).await["state"] == "stopped"
     })
@@ -140,7 +140,7 @@ async fn what_is_watched_is_left_alone() {
 }
 
 #[tokio::test]
-async fn what_waits_for_a_person_is_left_alone() {
+async fn session_waiting_for_approval_is_not_swept() {
     let model = ScriptedModel::play("work");
     let server = TestServer::start(impatient(&model)).await;
     let session_id = server.rest.create(json!({})).await;
@@ -167,6 +167,10 @@ async fn what_waits_for_a_person_is_left_alone() {
     }
     agent.report(AgentReport::TurnEnded { turn, outcome: WorkOutcome::Done }).await.expect("the server listens");
     server.rest.until_state(&session_id, "idle").await;
-    assert_eq!(count_idle_stops(&server.rest.events(&session_id).await), 0, "it worked or waited all the time");
+    assert_eq!(
+        count_idle_stops(&server.rest.events(&session_id).await),
+        0,
+        "the session worked or waited all the time"
+    );
     server.leaves_nothing().await;
 }

@@ -1,6 +1,9 @@
-//! The link, both of its real ends, over a stream that is cut, delayed and split at random bytes: exactly once and in order,
-//! both ways. Thousands of such histories, each from a seed that a failure names. And what becomes of agents that do not do their
-//! part (`scripted`).
+//! Link tests: both real ends of the link, over a stream that is cut, delayed and split at random
+//! bytes.
+//!
+//! Every report and command arrives exactly once and in order, both ways. Each run plays thousands
+//! of histories, each from a seed that a failure names. The module `scripted` tests agents that
+//! break the link's rules.
 
 mod model;
 mod scripted;
@@ -21,7 +24,7 @@ use futures::StreamExt;
 use greenroom::{
     actor_registry::ActorRegistry,
     gateway::{Gateway, GatewayOptions},
-    link::{AgentLink, LinkParts, SessionDirs, StartLimiter},
+    link::{AgentLink, LinkDeps, SessionDirs, StartLimiter},
     sandbox::{
         FoundSandbox, ProgressCallback, RunDir, SandboxDriver, SandboxError, SandboxExit, SandboxLimits,
         SandboxNetwork, SandboxPresence, SandboxSpec, SandboxStats, WorkspaceDirs,
@@ -50,15 +53,16 @@ use tokio::{
 
 const HISTORIES: u64 = 1_000;
 const AT_ONCE: usize = 48;
-/// How often a link is cut before it is left alone, so that a history ends.
+/// Number of cuts of a link before it is left alone, so that a history ends.
 const CUTS: usize = 25;
-/// What the agent says in one history, and what the user does.
-const SAYINGS: usize = 24;
-const ACTS: usize = 8;
-/// How many events were before, of which the agent knows by the history alone.
+/// Number of messages of the agent in one history.
+const MESSAGES: usize = 24;
+/// Number of user actions in one history.
+const USER_ACTIONS: usize = 8;
+/// Number of events before the session started. The agent receives them only with the history.
 const BEFORE: usize = 2;
 
-/// Where in a connection it is cut: after less than so many bytes, in either direction.
+/// Range of a cut within a connection: after fewer than this many bytes, in either direction.
 #[derive(Debug, Clone, Copy)]
 enum CutRange {
     /// In the first exchange, or soon after.
@@ -67,22 +71,22 @@ enum CutRange {
 }
 
 #[actix::test]
-async fn links_that_hardly_come_about_carry_everything_once_and_in_order() {
+async fn early_cut_links_deliver_exactly_once_in_order() {
     play(CutRange::Early).await;
 }
 
 #[actix::test]
-async fn links_that_are_cut_amid_the_work_carry_everything_once_and_in_order() {
+async fn late_cut_links_deliver_exactly_once_in_order() {
     play(CutRange::Late).await;
 }
 
 async fn play(cut: CutRange) {
-    let house = LinkHistories::new(Arc::new(MemoryStore::new()));
+    let histories = LinkHistories::new(Arc::new(MemoryStore::new()));
     let first = fastrand::u64(..1 << 40);
     let histories = futures::stream::iter(first..first + HISTORIES).map(|seed| {
-        let house = &house;
+        let histories = &histories;
         async move {
-            let history = tokio::time::timeout(Duration::from_secs(120), house.play(seed, cut));
+            let history = tokio::time::timeout(Duration::from_secs(120), histories.play(seed, cut));
             history.await.unwrap_or_else(|_| panic!("the history of seed {seed}, {cut:?}, does not end"))
         }
     });
@@ -90,7 +94,7 @@ async fn play(cut: CutRange) {
     assert!(cuts > HISTORIES as usize, "{cuts} cuts in {HISTORIES} histories are too few to show anything");
 }
 
-/// What the histories share.
+/// State that the histories share.
 struct LinkHistories {
     dir: tempfile::TempDir,
     store: Arc<dyn Store>,
@@ -102,13 +106,13 @@ struct LinkHistories {
 impl LinkHistories {
     fn new(store: Arc<dyn Store>) -> LinkHistories {
         let dir = tempfile::tempdir().expect("a directory");
-        let census = ActorRegistry::default();
+        let registry = ActorRegistry::default();
         let at = |name: &str| dir.path().join(name);
-        let links = Arc::new(LinkParts {
+        let links = Arc::new(LinkDeps {
             sandbox: Arc::new(InProcessSandbox),
             gateway: Gateway::new(GatewayOptions::default()).expect("a gateway without keys"),
             store: store.clone(),
-            actor_registry: census.clone(),
+            actor_registry: registry.clone(),
             dirs: SessionDirs {
                 runs: at("r"),
                 workspaces: WorkspaceDirs {
@@ -131,8 +135,8 @@ impl LinkHistories {
         let work = at("w");
         let sessions = Arc::new(SessionDeps {
             store: store.clone(),
-            actor_registry: census,
-            make_link: Box::new(move |session, id, allowance| AgentLink::port(links.clone(), &session, id, allowance)),
+            actor_registry: registry,
+            make_link: Box::new(move |session, id, budget| AgentLink::port(links.clone(), &session, id, budget)),
             check_model: Box::new(|_| Ok(())),
             settings_for: Box::new(move |record| AgentSettings {
                 model: String::new(),
@@ -153,10 +157,10 @@ impl LinkHistories {
         }
     }
 
-    /// Plays one history to its end and looks at the journal; returns how often the link was cut.
+    /// Plays one history to its end and checks the journal. Returns the number of cuts.
     async fn play(&self, seed: u64, cut: CutRange) -> usize {
         let mut dice = Rng::with_seed(seed);
-        let id = self.session_with_a_past().await;
+        let id = self.session_with_history().await;
         let inside = self.dir.path().join(id.to_string());
         let outgoing = OutgoingQueue::default();
         let agent = self.agent(&inside, &outgoing);
@@ -166,15 +170,16 @@ impl LinkHistories {
 
         let session = self.start(id).await;
         send_request(&session, 0, &mut dice).await;
-        // An agent says nothing before it was asked for something: until then it may be told the history anew.
+        // The agent sends nothing before its first user action: until then it may receive the
+        // history again.
         self.until_ended(id, 1).await;
         let acting = async {
-            for n in 1..ACTS {
+            for n in 1..USER_ACTIONS {
                 send_request(&session, n, &mut dice.fork()).await;
             }
         };
         futures::future::join(speak(&outgoing, Rng::with_seed(seed)), acting).await;
-        self.until_ended(id, ACTS + 1).await;
+        self.until_ended(id, USER_ACTIONS + 1).await;
         let events = self.events(id).await;
         check(&events, seed);
         self.check_whole(id, &events, seed).await;
@@ -184,28 +189,28 @@ impl LinkHistories {
         cuts.load(Relaxed)
     }
 
-    /// A session that is older than its agent.
-    async fn session_with_a_past(&self) -> SessionId {
-        let id = self.store.create(record()).await.expect("it is made").record.id;
+    /// Creates a session with events from before its agent's start.
+    async fn session_with_history(&self) -> SessionId {
+        let id = self.store.create(record()).await.expect("the store creates the session").record.id;
         let asked = r#""source":"user","observation":"chat","extras":{},"content":"once asked""#;
-        let said =
+        let message =
             format!(r#""source":"agent","item":"m","observation":"message","extras":{{}},"content":"{}""#, once(id));
-        self.write(id, &[("chat", asked.to_owned()), ("message", said)]).await;
+        self.write(id, &[("chat", asked.to_owned()), ("message", message)]).await;
         id
     }
 
-    /// Writes events down before the session starts, each in a batch of its own.
+    /// Writes events before the session starts, each in a batch of its own.
     async fn write(&self, id: SessionId, events: &[(&'static str, String)]) {
-        let (epoch, snapshot) = self.store.claim(id).await.expect("it is there");
-        for (at, (kind, said)) in (snapshot.tail..).zip(events) {
-            let json = format!(r#"{{"seq":{},"at":"2026-01-01T00:00:00.000Z",{said}}}"#, at + 1).into();
+        let (epoch, snapshot) = self.store.claim(id).await.expect("the session exists");
+        for (at, (kind, body)) in (snapshot.tail..).zip(events) {
+            let json = format!(r#"{{"seq":{},"at":"2026-01-01T00:00:00.000Z",{body}}}"#, at + 1).into();
             let batch =
                 AppendBatch { events: vec![JournalEvent { kind: (*kind).into(), json }], mark: None, record: None };
             self.store.append(id, epoch, at, batch).await.expect("there is room");
         }
     }
 
-    /// Where the session looks for its agent.
+    /// Binds the socket on which the session expects its agent.
     fn listen(&self, id: SessionId) -> UnixListener {
         let run = RunDir::of(&self.dir.path().join("r"), id);
         run.prepare(rustix::process::getuid().as_raw(), rustix::process::getgid().as_raw()).expect("a run directory");
@@ -213,8 +218,8 @@ impl LinkHistories {
     }
 
     async fn start(&self, id: SessionId) -> Addr<Session> {
-        let (epoch, snapshot) = self.store.claim(id).await.expect("it is there");
-        Session::start_from(self.sessions.clone(), epoch, snapshot, None).expect("it starts")
+        let (epoch, snapshot) = self.store.claim(id).await.expect("the session exists");
+        Session::start_from(self.sessions.clone(), epoch, snapshot, None).expect("the session starts")
     }
 
     fn agent(&self, socket: &Path, outgoing: &OutgoingQueue) -> JoinHandle<std::io::Result<()>> {
@@ -224,19 +229,19 @@ impl LinkHistories {
             workspace: "/nonexistent".into(),
             executed_ids: socket.with_extension("acts"),
         };
-        let desk = Dispatcher::new(outgoing.clone(), self.processes.clone(), &places);
+        let dispatcher = Dispatcher::new(outgoing.clone(), self.processes.clone(), &places);
         let (socket, outgoing) = (socket.to_owned(), outgoing.clone());
-        tokio::spawn(async move { listen(&socket, desk, outgoing).await })
+        tokio::spawn(async move { listen(&socket, dispatcher, outgoing).await })
     }
 
-    /// Waits until so many acts and commands have ended.
+    /// Waits until this many user actions have ended.
     async fn until_ended(&self, id: SessionId, count: usize) {
         let mut after = 0;
         let mut ended = 0;
         while ended < count {
             tokio::time::sleep(Duration::from_millis(5)).await;
             let page =
-                self.store.read(id, after, ReadLimit { events: 64, bytes: usize::MAX }).await.expect("it is read");
+                self.store.read(id, after, ReadLimit { events: 64, bytes: usize::MAX }).await.expect("the store reads");
             after = page.last().map_or(after, |(seq, _)| *seq);
             ended +=
                 page.iter().filter(|(_, event)| ["write", "run"].contains(&&*event.kind) && is_result(event)).count();
@@ -245,27 +250,27 @@ impl LinkHistories {
 
     async fn events(&self, id: SessionId) -> Vec<Event> {
         let page =
-            self.store.read(id, 0, ReadLimit { events: usize::MAX, bytes: usize::MAX }).await.expect("it is read");
+            self.store.read(id, 0, ReadLimit { events: usize::MAX, bytes: usize::MAX }).await.expect("the store reads");
         page.iter().map(|(_, event)| serde_json::from_slice(&event.json).expect("an event")).collect()
     }
 
-    /// What the agent tells its model of what was before it.
+    /// Checks what the agent sends its model of the history before its start.
     async fn check_history(&self, id: SessionId, session: &Addr<Session>, seed: u64) {
-        let wish = ClientRequest::Message {
+        let request = ClientRequest::Message {
             content: LinkModel::question(id),
             mode: Default::default(),
             attachments: Vec::new(),
         };
-        session.send(Relay { request: wish, idempotency_key: None }).await.expect("it lives").expect("it is taken");
-        let told = self.model.take_prompt(id).await;
-        assert_eq!(
-            told.matches(&once(id)).count(),
-            1,
-            "seed {seed}: the agent does not know what was before it: {told}"
-        );
+        session
+            .send(Relay { request, idempotency_key: None })
+            .await
+            .expect("the session runs")
+            .expect("the session accepts the request");
+        let prompt = self.model.take_prompt(id).await;
+        assert_eq!(prompt.matches(&once(id)).count(), 1, "seed {seed}: the prompt lacks the earlier history: {prompt}");
     }
 
-    /// The text that came in pieces.
+    /// Checks the text that was sent in pieces.
     async fn check_whole(&self, id: SessionId, events: &[Event], seed: u64) {
         let href = events.iter().find_map(|event| match &event.body {
             EventBody::Observation(Observation { kind: ObservationKind::Run { truncated: Some(cut), .. }, .. }) => {
@@ -273,13 +278,18 @@ impl LinkHistories {
             }
             _ => None,
         });
-        let name = href.as_deref().and_then(|href| href.rsplit('/').next()).expect("where the whole is");
-        let whole = self.store.content(id, name, 0, usize::MAX >> 1).await.expect("it is read").expect("it is kept");
+        let name = href.as_deref().and_then(|href| href.rsplit('/').next()).expect("a link to the whole content");
+        let whole = self
+            .store
+            .content(id, name, 0, usize::MAX >> 1)
+            .await
+            .expect("the store reads")
+            .expect("the store keeps the content");
         assert!(whole.bytes == large().concat(), "seed {seed}: the pieces do not make the whole");
     }
 }
 
-/// What the agent said before it was started again.
+/// Returns the agent's message from before its restart.
 fn once(id: SessionId) -> String {
     format!("once said in {id}")
 }
@@ -288,11 +298,11 @@ fn large() -> Vec<String> {
     (0..6).map(|n| format!("piece {n} {}", "ä".repeat(500))).collect()
 }
 
-/// What the agent tells: sayings that grow, and a large text in pieces among them.
+/// Sends the agent's reports: growing messages, with a large text in pieces among them.
 async fn speak(outgoing: &OutgoingQueue, mut dice: Rng) {
     let mut pieces = large().into_iter();
     let mut offset = 0;
-    for n in 0..SAYINGS {
+    for n in 0..MESSAGES {
         let item = format!("i{n}");
         for _ in 0..dice.usize(0..4) {
             outgoing.delta(DeltaKind::Text, &item, "a part of it ").await;
@@ -318,12 +328,12 @@ async fn speak(outgoing: &OutgoingQueue, mut dice: Rng) {
     outgoing.event(Some("large"), Observation { kind: seen, content: "head and tail".into() }).await;
 }
 
-/// One act of the user, often sent twice.
+/// Sends one user action, often twice.
 async fn send_request(session: &Addr<Session>, n: usize, dice: &mut Rng) {
-    let wish = ClientRequest::Write { path: format!("f{n}"), content: n.to_string() };
+    let request = ClientRequest::Write { path: format!("f{n}"), content: n.to_string() };
     for _ in 0..dice.usize(1..3) {
-        let relay = Relay { request: wish.clone(), idempotency_key: Some(format!("k{n}")) };
-        session.send(relay).await.expect("it lives").expect("it is taken");
+        let relay = Relay { request: request.clone(), idempotency_key: Some(format!("k{n}")) };
+        session.send(relay).await.expect("the session runs").expect("the session accepts the request");
     }
     random_delay(dice).await;
 }
@@ -335,7 +345,7 @@ async fn random_delay(dice: &mut Rng) {
     }
 }
 
-/// An action and its observation have the same name.
+/// Returns true for an observation. An action and its observation have the same kind.
 fn is_result(event: &JournalEvent) -> bool {
     event.json.windows(13).any(|part| part == br#""observation""#)
 }
@@ -360,12 +370,12 @@ fn check(events: &[Event], seed: u64) {
             _ => {}
         }
     }
-    assert_eq!(sayings, SAYINGS, "seed {seed}: sayings");
-    let expected: Vec<String> = (0..ACTS).map(|n| format!("f{n}")).collect();
-    assert_eq!(written, expected, "seed {seed}: acts");
+    assert_eq!(sayings, MESSAGES, "seed {seed}: messages");
+    let expected: Vec<String> = (0..USER_ACTIONS).map(|n| format!("f{n}")).collect();
+    assert_eq!(written, expected, "seed {seed}: user actions");
 }
 
-/// The stream between the two, which does what streams may do.
+/// Stream between the two ends, with every fault that a stream may have.
 struct LossyLink {
     dice: Rng,
     agent: PathBuf,
@@ -398,7 +408,7 @@ impl LossyLink {
     }
 }
 
-/// Copies so many bytes in pieces of any size, then returns in the middle of whatever it was.
+/// Copies this many bytes in pieces of any size, then returns, possibly in the middle of a frame.
 async fn copy(mut from: unix::OwnedReadHalf, mut to: unix::OwnedWriteHalf, mut bytes: usize, mut dice: Rng) {
     let mut piece = [0; 4096];
     while bytes > 0 {
@@ -416,7 +426,7 @@ async fn copy(mut from: unix::OwnedReadHalf, mut to: unix::OwnedWriteHalf, mut b
     }
 }
 
-/// Hears that sessions are gone.
+/// Receives the notices of stopped sessions.
 struct SessionStopSink;
 
 impl Actor for SessionStopSink {
@@ -428,7 +438,7 @@ impl Handler<SessionStopped> for SessionStopSink {
     fn handle(&mut self, _: SessionStopped, _: &mut Context<SessionStopSink>) {}
 }
 
-/// No wall at all: the agent lives in this process.
+/// Driver without isolation: the agent lives in this process.
 struct InProcessSandbox;
 
 #[async_trait]

@@ -1,4 +1,4 @@
-//! A model that is asked once by each session, and answers that it is spent: what it was told is all that matters.
+//! Model that receives one call of each session, keeps its prompt for the test, and answers 402.
 
 use std::{
     collections::HashMap,
@@ -17,7 +17,7 @@ const SPENT: &[u8] = b"HTTP/1.1 402 No\r\ncontent-length: 0\r\nconnection: close
 
 pub(crate) struct LinkModel {
     pub(crate) socket: PathBuf,
-    /// By the session that is named in the question.
+    /// Prompts by the session that the question names.
     prompts: Arc<Mutex<HashMap<String, String>>>,
 }
 
@@ -34,24 +34,24 @@ impl LinkModel {
         LinkModel { socket: socket.to_owned(), prompts }
     }
 
-    /// What the agent of a session says to it, by which the model knows the session.
+    /// Returns the question of a session's agent, by which the model identifies the session.
     pub(crate) fn question(id: SessionId) -> String {
         format!("and now, in {id}?")
     }
 
-    /// What it was told when it was asked that.
+    /// Returns the prompt that contained the session's question.
     pub(crate) async fn take_prompt(&self, id: SessionId) -> String {
         loop {
-            let told = self.prompts.lock().expect("nobody panics here").remove(&id.to_string());
-            match told {
-                Some(told) => return told,
+            let prompt = self.prompts.lock().expect("lock is never poisoned: no holder panics").remove(&id.to_string());
+            match prompt {
+                Some(prompt) => return prompt,
                 None => tokio::time::sleep(Duration::from_millis(5)).await,
             }
         }
     }
 }
 
-async fn answer(mut stream: UnixStream, told: Arc<Mutex<HashMap<String, String>>>) {
+async fn answer(mut stream: UnixStream, prompts: Arc<Mutex<HashMap<String, String>>>) {
     let (mut got, mut piece) = (Vec::new(), [0; 4096]);
     loop {
         let Ok(read @ 1..) = stream.read(&mut piece).await else { return };
@@ -65,8 +65,8 @@ async fn answer(mut stream: UnixStream, told: Arc<Mutex<HashMap<String, String>>
         let body = String::from_utf8_lossy(body);
         let (_, id) = body.rsplit_once("and now, in ").expect("the question");
         let id = id.split('?').next().expect("a session").to_owned();
-        told.lock().expect("nobody panics here").insert(id, body.into_owned());
-        // The agent may have gone away; then nobody is told.
+        prompts.lock().expect("lock is never poisoned: no holder panics").insert(id, body.into_owned());
+        // An agent that has left receives no answer.
         let _ = stream.write_all(SPENT).await;
         return;
     }

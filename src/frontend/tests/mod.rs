@@ -24,7 +24,7 @@ use crate::{
     sandbox::SandboxExit,
     session::{
         RequestError,
-        messages::{GetView, Purged, Relay, SandboxLost, StartFailed},
+        messages::{GetView, Purged, Relay, SandboxFailed, SandboxLost},
     },
     store::{Seq, SessionId, Store},
 };
@@ -372,7 +372,7 @@ async fn chat_gets_an_error_when_the_sandbox_fails() {
     assert_eq!(chat.so_far().await, [] as [&str; 0], "the turn ended once");
     // A message that waits for a sandbox start gets the error as well.
     send_message(&session, "once more").await;
-    session.send(StartFailed { why: "no image".into(), stderr_tail: None }).await.expect("the session runs");
+    session.send(SandboxFailed { why: "no image".into(), stderr_tail: None }).await.expect("the session runs");
     assert_eq!(turn_end(&mut chat).await["message"], "no image");
     assert_eq!(chat.so_far().await, [] as [&str; 0], "the turn ended once");
 }

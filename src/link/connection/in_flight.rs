@@ -1,4 +1,4 @@
-//! Reports that an agent has sent and that are not yet on disk.
+//! Window of the batches that an agent has sent and that are not yet on disk.
 
 use std::{
     collections::VecDeque,
@@ -16,25 +16,25 @@ use tokio::{
 use super::DisconnectReason;
 use crate::session::{SessionBroadcast, messages::OutOfOrder};
 
-/// Limits for reports in flight to disk. Bound: 64 batches or 1 MiB. When full: the link stops
-/// reading the agent's socket. Without the limits, a slow disk would let one endless output fill
-/// memory with several copies of its window.
-const MAX_IN_FLIGHT_REPORTS: usize = 64;
+/// Limits of the window. Bound: 64 batches or 1 MiB. When full: the link stops reading the agent's
+/// socket. Without the limits, an endless output would fill the server's memory while the disk is
+/// slow.
+const MAX_IN_FLIGHT_BATCHES: usize = 64;
 const MAX_IN_FLIGHT_BYTES: usize = 1 << 20;
 /// Longest time that the agent keeps a persisted report before it is acknowledged. The agent loses
 /// nothing by the delay: each connection begins from what the journal holds. An acknowledgement per
 /// event would cost both sides a system call and wake the agent.
 const ACK_AFTER: Duration = Duration::from_millis(500);
-/// Text after which an acknowledgement is sent at once, in bytes. An eighth of what an agent can
-/// keep.
+/// Text after which an acknowledgement is sent at once, in bytes. An eighth of what the agent's
+/// outbox can hold.
 const ACK_BYTES: usize = 1 << 20;
 
-/// Reports that were sent to the session and are not yet on disk, oldest first, with the
-/// acknowledgement that is due.
+/// Window of the batches in flight to disk, oldest first, with the acknowledgement that is due.
 #[derive(Default)]
-pub(super) struct InFlightReports {
-    reports: VecDeque<InFlightReport>,
-    /// Value of the connection's byte counter at the start of the window, in bytes.
+pub(super) struct InFlightBatches {
+    reports: VecDeque<InFlightBatch>,
+    /// Value of the connection's byte counter after the newest batch on disk, in bytes. In an empty
+    /// window, the first batch sets the value to its own end.
     persisted_bytes: usize,
     /// Newest report number on disk that is not yet acknowledged.
     unacknowledged: Option<u64>,
@@ -45,7 +45,8 @@ pub(super) struct InFlightReports {
     made_progress: bool,
 }
 
-pub(super) struct InFlightReport {
+/// Batch in flight to disk.
+pub(super) struct InFlightBatch {
     /// Number of the newest report in the batch.
     pub(super) last: u64,
     /// Value of the connection's byte counter after this batch, in bytes.
@@ -53,27 +54,27 @@ pub(super) struct InFlightReport {
     pub(super) persisted: oneshot::Receiver<Result<(), OutOfOrder>>,
 }
 
-/// Result of [`InFlightReports::poll`].
+/// Result of [`InFlightBatches::poll`].
 #[derive(Debug, PartialEq)]
 pub(super) enum InFlightProgress {
     /// Number up to which all reports are on disk. The agent gets an acknowledgement.
     Acknowledge(u64),
-    /// Some reports left the window.
+    /// Some batches left the window.
     RoomFreed,
 }
 
-impl InFlightReports {
+impl InFlightBatches {
     /// Returns true if the window has room for another batch. `read` is the connection's byte
-    /// counter. An empty window always has room, since nothing in it could signal room later.
+    /// counter. An empty window always has room, because only a batch in it could wake the link.
     pub(super) fn has_room(&self, read: usize, live: &SessionBroadcast) -> bool {
         let len = self.reports.len();
         len == 0
-            || len < MAX_IN_FLIGHT_REPORTS
+            || len < MAX_IN_FLIGHT_BATCHES
                 && read - self.persisted_bytes < MAX_IN_FLIGHT_BYTES
                 && !live.is_disk_backlogged()
     }
 
-    pub(super) fn push(&mut self, report: InFlightReport) {
+    pub(super) fn push(&mut self, report: InFlightBatch) {
         // Deltas read before this report are not in flight, so their bytes do not count.
         if self.reports.is_empty() {
             self.persisted_bytes = report.bytes_read;
@@ -82,8 +83,8 @@ impl InFlightReports {
         self.schedule_ack();
     }
 
-    /// Completes when an acknowledgement is due. If the window is full, completes also when a
-    /// report is on disk.
+    /// Completes when an acknowledgement is due. If the window is full, completes also when a batch
+    /// is on disk.
     pub(super) fn poll(
         &mut self,
         cx: &mut Context<'_>,
@@ -115,7 +116,7 @@ impl InFlightReports {
         self.poll_persisted(&mut Context::from_waker(Waker::noop()))
     }
 
-    /// Returns true if at least one report was found on disk.
+    /// Returns true if at least one batch of this connection has reached the disk.
     pub(super) fn made_progress(&self) -> bool {
         self.made_progress
     }
@@ -135,7 +136,7 @@ impl InFlightReports {
     /// Reads the results that are already there. Registers this task to be woken by the oldest
     /// missing result.
     fn poll_persisted(&mut self, cx: &mut Context<'_>) -> Result<(), DisconnectReason> {
-        while let Some(InFlightReport { last, bytes_read: read, persisted }) = self.reports.front_mut() {
+        while let Some(InFlightBatch { last, bytes_read: read, persisted }) = self.reports.front_mut() {
             let Poll::Ready(result) = persisted.poll_unpin(cx) else { break };
             let (last, read) = (*last, *read);
             self.reports.pop_front();
@@ -148,7 +149,7 @@ impl InFlightReports {
                     "report {n} arrived, but report {} was expected",
                     newest.saturating_add(1)
                 )),
-                // The ticket was dropped: the journal did not store the report.
+                // The sender was dropped: the journal did not store the batch.
                 Err(_) => DisconnectReason::SessionGone,
             };
             // Later reports do not count after a failed one.

@@ -1,6 +1,6 @@
-//! Liveness of an agent that owes a reply. An agent can stop with its connection open: either one
-//! of its own commands stopped it (`kill -STOP -1`), or its program hangs. From outside, both look
-//! like thinking.
+//! Liveness of an agent that owes a reply. An agent can stop while its connection stays open:
+//! either a process in the sandbox stopped it (`kill -STOP -1`), or its program hangs. Without a
+//! ping, neither differs from an agent that waits for its model.
 //!
 //! An agent that owes nothing is not pinged. A ping would wake an agent that has released its
 //! memory.
@@ -60,7 +60,7 @@ impl SilenceTimer {
     }
 }
 
-/// Runs work that depends only on the agent, such as its `hello` or the reading of a frame.
+/// Runs work that only the agent can complete: its `hello`, or its reading of a sent frame.
 ///
 /// # Errors
 /// `Unresponsive` after 60 s, not counting time while the sandbox is paused.
@@ -88,7 +88,7 @@ pub(super) struct LivenessMonitor {
 }
 
 impl LivenessMonitor {
-    /// Records the welcome. `has_user_action` tells whether a user action runs in the sandbox.
+    /// Records the welcome. `has_user_action` is set if a user action runs in the sandbox.
     pub(super) fn greeted(&mut self, has_user_action: bool) {
         self.has_user_action = has_user_action;
     }

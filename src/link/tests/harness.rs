@@ -143,7 +143,7 @@ pub(super) const START_PERMITS: usize = 8;
 pub(super) struct LinkTestHarness {
     _dir: tempfile::TempDir,
     pub(super) sandbox: Arc<LinkTestSandbox>,
-    pub(super) parts: Arc<LinkParts>,
+    pub(super) parts: Arc<LinkDeps>,
     pub(super) id: SessionId,
     /// Session that the links report to. Its own effects are ignored.
     pub(super) session: Addr<Session>,
@@ -158,7 +158,7 @@ impl LinkTestHarness {
         let sandbox = Arc::new(LinkTestSandbox::default());
         let (uid, gid) = (rustix::process::getuid().as_raw(), rustix::process::getgid().as_raw());
         let at = |name: &str| dir.path().join(name);
-        let parts = Arc::new(LinkParts {
+        let parts = Arc::new(LinkDeps {
             sandbox: sandbox.clone(),
             gateway: Gateway::new(GatewayOptions::default()).expect("a gateway without keys"),
             store: store.clone(),

@@ -80,7 +80,8 @@ impl SessionState {
         Ok(())
     }
 
-    /// Resumes the queue after a person's input, and makes sure that a sandbox is there or starts.
+    /// Continues the queue after a person's input. Starts a stopped or failed sandbox, and unpauses
+    /// a sandbox that was paused without work.
     pub(super) fn wake(&mut self, d: &mut Transition) {
         self.queue_paused = false;
         match self.sandbox_state {
@@ -102,7 +103,8 @@ impl SessionState {
             return Err(RequestError::NothingToInterrupt);
         }
         let cause = d.push_event(EventSource::User, None, None, Action::Interrupt {});
-        // Includes messages sent since an earlier interrupt: the newest request was to stop.
+        // Pauses the queue also for messages sent since an earlier interrupt, because the newest
+        // request was to stop.
         self.queue_paused = !self.queue.is_empty() || !self.steering.is_empty();
         if self.interrupting.is_some() {
             self.restart_agent(context, d);
@@ -130,7 +132,7 @@ impl SessionState {
         }
     }
 
-    /// Pauses the sandbox. `idle_reason` is the reason, if no person requested the pause.
+    /// Pauses the sandbox. `idle_reason` is `None` if a person requested the pause.
     fn pause_sandbox(&mut self, idle_reason: Option<String>, d: &mut Transition) {
         self.sandbox_state = SandboxState::Paused;
         self.idle_reason = idle_reason;
@@ -259,7 +261,7 @@ impl SessionState {
         self.check_open()?;
         d.push_event(EventSource::User, None, None, Action::SetModel { model: settings.model.clone() });
         if self.boot.is_some() {
-            // A paused agent takes no commands, and only the newest settings matter.
+            // Only the newest settings matter, and commands for a paused agent would accumulate.
             self.outgoing.retain(|frame| !matches!(frame.command, AgentCommand::Settings(_)));
             self.deliver(AgentCommand::Settings(settings), d);
         }

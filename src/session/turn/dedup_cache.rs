@@ -14,7 +14,7 @@ const DEDUP_CACHE_SIZE: usize = 64;
 pub struct IdempotencyKey {
     /// Name that the client gave the request.
     pub key: String,
-    /// Digest of the request. Clients that count their frames reuse names like `1` for different
+    /// Digest of the request. Clients that count their frames reuse keys like `1` for different
     /// requests.
     pub digest: u32,
 }

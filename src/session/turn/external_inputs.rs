@@ -1,4 +1,4 @@
-//! Rules for inputs from the agent, the sandbox and the timer.
+//! Rules for inputs from the agent, the sandbox and the link.
 
 use greenroom_protocol::{
     EventSource, Observation, ObservationKind,
@@ -31,8 +31,8 @@ impl SessionState {
         }
     }
 
-    /// Returns the effect that brings a sandbox in the state `observed` into its intended state. A
-    /// starting sandbox needs none.
+    /// Returns the effect that brings a sandbox from the state `observed` into its intended state.
+    /// A starting sandbox needs none.
     pub fn reconcile(&self, observed: SandboxPresence) -> Option<Effect> {
         match (&self.sandbox_state, observed) {
             (SandboxState::Up, SandboxPresence::Paused) => Some(Effect::UnpauseSandbox),
@@ -54,8 +54,8 @@ impl SessionState {
                 self.agent_restarted(context, d);
             }
             self.boot = Some(boot.clone());
-            // The earlier start's other commands concerned its work then, which is lost. A cancel
-            // that the earlier start did not take is still to be delivered.
+            // Commands that begin work, and a cancel that was not taken, are still to be delivered.
+            // The others concern work of the earlier boot, which is lost.
             let cancels = self.interrupting.is_some();
             self.outgoing.retain(|n| match n.command {
                 AgentCommand::Prompt { .. } | AgentCommand::UserAction { .. } => true,
@@ -74,14 +74,14 @@ impl SessionState {
         if self.sandbox_state == SandboxState::Starting {
             self.sandbox_state = SandboxState::Up;
         }
-        // Earlier transitions in flight reach the disk before this one. Their commands would
-        // overtake older commands, so all commands are delivered again, in order.
+        // Commands of transitions in flight are sent before this effect, out of order with older
+        // commands. The link drops them, and all commands follow this effect in order.
         d.push_effect(Effect::AgentConnected(boot));
         d.effects.extend(self.outgoing.iter().cloned().map(Effect::DeliverToAgent));
     }
 
-    /// Handles a restart of the agent within a running sandbox. Work that the agent had taken is
-    /// lost. Work that the agent had not taken yet is not.
+    /// Handles a restart of the agent within a running sandbox. Work is lost if the agent had taken
+    /// its command. Other work is delivered to the new agent.
     fn agent_restarted(&mut self, context: DecisionContext<'_>, d: &mut Transition) {
         let cut = record_partials(context, d);
         let turn_lost = self.turn.as_ref().is_some_and(|turn| !self.is_in_flight(&turn.id));
@@ -112,7 +112,7 @@ impl SessionState {
         self.outgoing.iter().any(|frame| started_id(&frame.command) == Some(wanted_id))
     }
 
-    /// Drops the command that began ended work, even if the agent never confirmed that it took it.
+    /// Drops the command that began the work `ended`, even if the agent has not confirmed it.
     fn drop_commands_of(&mut self, ended: &str) {
         self.outgoing.retain(|frame| started_id(&frame.command) != Some(ended));
     }
@@ -203,10 +203,10 @@ impl SessionState {
             stderr_tail: (!stderr_tail.is_empty()).then_some(stderr_tail),
             isolation: None,
         };
-        self.sandbox_failed(reason, lost, context, d);
+        self.record_sandbox_failure(reason, lost, context, d);
     }
 
-    pub(super) fn start_failed(
+    pub(super) fn sandbox_failed(
         &mut self,
         reason: String,
         stderr_tail: Option<String>,
@@ -223,10 +223,10 @@ impl SessionState {
             stderr_tail,
             isolation: None,
         };
-        self.sandbox_failed(reason, failed, context, d);
+        self.record_sandbox_failure(reason, failed, context, d);
     }
 
-    fn sandbox_failed(
+    fn record_sandbox_failure(
         &mut self,
         reason: String,
         kind: ObservationKind,
@@ -243,8 +243,8 @@ impl SessionState {
 
     /// Reports a failed effect and makes the sandbox what the session's state says.
     ///
-    /// The engine may have executed the effect nevertheless, later. `what` is the name the
-    /// link uses for the effect.
+    /// The engine may still execute the failed effect later. `what` is the link's name of the
+    /// effect: see [`EffectFailed`](crate::session::messages::EffectFailed).
     pub(super) fn effect_failed(
         &mut self,
         what: &'static str,

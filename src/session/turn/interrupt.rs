@@ -1,4 +1,11 @@
-//! Escalation of an interrupt: steps of rising force, whatever the agent does.
+//! Escalation of an interrupt: steps of rising force, until all work has stopped.
+//!
+//! 1. A `cancel` command to the agent, and the end of its model streams.
+//! 2. After 1 s: a command to kill every remaining process of the turn.
+//! 3. After 4 s more, or at a second interrupt: the restart of the sandbox and its agent.
+//!
+//! At the end, the receipt (event `interrupted`) states what was stopped, how fast and by which
+//! step.
 
 use greenroom_protocol::{
     Action, CONTENT_LIMIT, DeltaKind, EventSource, Observation, ObservationKind,
@@ -18,7 +25,7 @@ use crate::{
     store::Seq,
 };
 
-/// Time from the second step until the agent is stopped, in milliseconds.
+/// Time from the second step to the third, in milliseconds.
 const KILL_GRACE_MS: u64 = 4_000;
 
 /// Longest plausible interrupt, in milliseconds. A longer time means that the clock was changed.
@@ -53,9 +60,9 @@ impl SessionState {
         match interrupting.step {
             EscalationStep::Cancel => {
                 interrupting.step = EscalationStep::KillProcesses;
-                // This command causes no event, so it takes no counted name. After a kill of the
-                // server, the next command would get the same counted name. An agent ignores a
-                // command whose id is known.
+                // This transition has no event, so a killed server may lose its state with the name
+                // counter. A counted name could then be used twice, and the agent ignores a command
+                // whose id it knows.
                 let name = format!("kill-{}", interrupting.cause);
                 self.deliver_with_id(name, AgentCommand::KillProcesses {}, d);
                 d.escalation = Some(Escalation::Arm(KILL_GRACE_MS));
@@ -66,7 +73,7 @@ impl SessionState {
         }
     }
 
-    /// Last step: restarts the agent's sandbox. The new agent continues from the journal.
+    /// Third step: restarts the agent's sandbox. The new agent continues from the journal.
     pub(super) fn restart_agent(&mut self, context: DecisionContext<'_>, d: &mut Transition) {
         self.abort_work(EscalationStep::RestartAgent, context, d);
         self.sandbox_state = SandboxState::Starting;
@@ -74,7 +81,8 @@ impl SessionState {
         d.push_effect(Effect::StopSandbox(AfterStop::Restart));
     }
 
-    /// Ends all running work from outside. Partial texts are kept and marked as partial.
+    /// Ends all running work without the agent, whose sandbox is stopped or gone. Partial texts are
+    /// kept and marked as partial.
     pub(super) fn abort_work(&mut self, step: EscalationStep, context: DecisionContext<'_>, d: &mut Transition) {
         let partial = record_partials(context, d);
         let mut what = Vec::new();
@@ -103,7 +111,7 @@ impl SessionState {
         self.finish_interrupt(context, d);
     }
 
-    /// Writes the receipt if everything that was asked to stop has stopped.
+    /// Writes the receipt if an interrupt is pending and neither a turn nor a user action runs.
     pub(super) fn finish_interrupt(&mut self, context: DecisionContext<'_>, d: &mut Transition) {
         if self.is_running() {
             return;
@@ -112,7 +120,8 @@ impl SessionState {
             return;
         };
         d.escalation = Some(Escalation::Disarm);
-        // The clock may have been set meanwhile. An earlier version counted from its own start.
+        // The clock may have been set meanwhile. An earlier version of Greenroom stored
+        // milliseconds since its own start.
         let stopped_ms = match context.now_ms.saturating_sub(since_ms) {
             ms @ 0..=DAY_MS => ms as u64,
             _ => 0,
@@ -161,8 +170,8 @@ pub(super) fn record_partials(context: DecisionContext<'_>, d: &mut Transition) 
     any
 }
 
-/// Returns an event's text for an open item. If the text is truncated: also the item's length, in
-/// bytes.
+/// Returns an event's text for an open item. If the text is truncated, returns also the item's
+/// length, in bytes.
 fn partial_content(open: &OpenItem) -> (String, Option<u64>) {
     let OpenItem { start, text, .. } = open;
     let full_bytes = start + text.len() as u64;

@@ -1,8 +1,17 @@
-//! Rules of a session. Pure: no clock, no socket, no store. `tests.rs` lists all rules.
+//! Rules of a session. Pure: no clock, no socket, no store. Each row in `tests.rs` is a rule.
+//!
+//! - `client_requests`: what people and the sweeper request. `queue_limits`: room for it.
+//! - `external_inputs`: what agent, sandbox and link report.
+//! - `interrupt`: the steps of an interrupt, and the receipt.
+//! - `dedup_cache`: idempotency keys. `request_error`: reasons for a rejection.
 //!
 //! [`SessionState::decide`] maps each [`SessionInput`] to a [`Transition`] or to a
 //! [`RequestError`]. A transition has the events to commit and the effects that follow. After an
 //! error nothing has changed.
+//!
+//! A message's path through the rules: into `queue`, then a turn with a `Prompt` command. The
+//! command stays in `outgoing` until the agent takes it. `TurnEnded` ends the turn and starts the
+//! next message's.
 //!
 //! [`SessionState`] is everything that a session needs beside its events. The state is stored with
 //! the events, so a restarted session decides as if it had never stopped.
@@ -36,7 +45,8 @@ use crate::{
     store::{OpaqueState, Seq},
 };
 
-/// Time in which the agent must stop by itself after an interrupt, in milliseconds.
+/// Time from the first step of an interrupt to the second, in milliseconds. The agent should stop
+/// by itself in that time.
 const CANCEL_GRACE_MS: u64 = 1_000;
 
 /// State of a session beside its events. Stored in the session record.
@@ -64,13 +74,14 @@ pub struct SessionState {
     steering: Vec<SteeringMessage>,
     /// Commands that the agent may not have yet, oldest first.
     outgoing: Vec<CommandFrame>,
-    /// Boot id of the agent that was welcomed last. `None` from its stop to the next hello.
+    /// Boot id of the agent that the session welcomed last. `None` from the decision to stop the
+    /// agent until the next hello. Reports are discarded in between.
     boot: Option<String>,
-    /// Set from an event about the sandbox's start until the event that the sandbox is ready.
+    /// Set from an event about the sandbox's start until the agent's hello.
     #[serde(default)]
     #[serde(rename = "rising")]
     sandbox_starting: bool,
-    /// Reason of a pause that no person requested.
+    /// Reason of the last pause, if the sweeper requested it. `None` for a person's pause.
     #[serde(default)]
     #[serde(rename = "rests")]
     idle_reason: Option<String>,
@@ -78,7 +89,7 @@ pub struct SessionState {
     #[serde(default)]
     #[serde(rename = "thaw_failed")]
     unpause_failed: bool,
-    /// Counter of turns, user actions, items and commands. Makes each name unique.
+    /// Counter of messages, turns, user actions and commands. Makes their names unique.
     #[serde(rename = "named")]
     name_counter: u64,
     /// Idempotency keys of client requests, with the first event of each, oldest first.
@@ -111,7 +122,7 @@ enum SandboxState {
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 struct RunningTurn {
     id: String,
-    /// Number of the `chat` observation that began the turn.
+    /// Number of the `chat` event that began the turn.
     chat: Seq,
 }
 
@@ -128,10 +139,10 @@ struct QueuedMessage {
     item: QueueItem,
     /// Number of the event in which the person sent the message.
     cause: Seq,
-    /// Set if the message should have steered a turn that did not take it in.
+    /// Set if the message was to steer a turn that ended without taking it in.
     #[serde(default, skip_serializing_if = "std::ops::Not::not")]
     missed: bool,
-    /// Set if the message interrupted what ran. Precedes all messages that were queued then.
+    /// Set if the message interrupted what ran. It precedes the messages queued at that time.
     #[serde(default, skip_serializing_if = "std::ops::Not::not")]
     interrupts: bool,
 }
@@ -143,7 +154,7 @@ struct SteeringMessage {
     message: QueuedMessage,
 }
 
-/// Interrupt that has been requested and has not finished.
+/// Interrupt that was requested, and whose receipt is not written yet.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 struct PendingInterrupt {
     #[serde(rename = "rung")]
@@ -153,10 +164,11 @@ struct PendingInterrupt {
     cause: Seq,
     /// Descriptions of what was stopped so far.
     what: Vec<String>,
+    /// Set if the partial text of an interrupted item was kept.
     partial: bool,
 }
 
-/// Input of the rules: every event that can affect a session.
+/// Input of the rules: a request, a report or a timer.
 #[derive(Debug, Clone, PartialEq)]
 pub enum SessionInput {
     // Requests of people.
@@ -234,7 +246,7 @@ pub enum SessionInput {
     },
     EscalationDue,
     SandboxLost(SandboxExit),
-    StartFailed {
+    SandboxFailed {
         why: String,
         stderr_tail: Option<String>,
     },
@@ -310,7 +322,7 @@ impl SessionState {
         self.name_counter > 0
     }
 
-    /// Returns the last event of the history for an agent without memory.
+    /// Returns the last event of the history for an agent that has just started.
     ///
     /// The history ends before the current turn if the agent may not have that turn's prompt yet.
     pub fn history_to(&self, tail: Seq) -> Seq {
@@ -332,8 +344,8 @@ impl SessionState {
         serde_json::value::to_raw_value(self).expect("session state serializes without errors").into()
     }
 
-    /// Returns true if reports of an agent have effects. All results of an agent that is being
-    /// stopped are committed already.
+    /// Returns true if the session accepts reports and deltas. Returns false from the decision to
+    /// stop the agent until the next hello. That decision has already ended the agent's work.
     pub fn has_agent(&self) -> bool {
         self.boot.is_some()
     }
@@ -342,7 +354,7 @@ impl SessionState {
         self.user_action.is_some()
     }
 
-    /// Returns the escalation timer of a session that restarts in the middle of an interrupt.
+    /// Returns the timer to arm when the actor restarts in the middle of an interrupt.
     pub fn escalation(&self) -> Option<Escalation> {
         self.interrupting.as_ref().map(|_| Escalation::Arm(CANCEL_GRACE_MS))
     }
@@ -412,7 +424,7 @@ impl SessionState {
             SessionInput::ApprovalRequested { request } => self.confirm = self.is_running().then_some(request),
             SessionInput::EscalationDue => self.escalate(context, &mut d),
             SessionInput::SandboxLost(exit) => self.sandbox_lost(exit, context, &mut d),
-            SessionInput::StartFailed { why, stderr_tail } => self.start_failed(why, stderr_tail, context, &mut d),
+            SessionInput::SandboxFailed { why, stderr_tail } => self.sandbox_failed(why, stderr_tail, context, &mut d),
             SessionInput::EffectFailed { what, why } => self.effect_failed(what, &why, context, &mut d),
         }
         self.start_next(&mut d);
@@ -432,7 +444,7 @@ impl SessionState {
         Ok(d)
     }
 
-    /// Starts what is next after a decision: the next message's turn, and the next user action.
+    /// Starts the next message's turn and the next user action, if nothing of the same kind runs.
     fn start_next(&mut self, d: &mut Transition) {
         if self.sandbox_state != SandboxState::Up || self.interrupting.is_some() {
             return;
@@ -476,8 +488,8 @@ impl SessionState {
         format!("{what}-{}", self.name_counter)
     }
 
-    /// Delivers a command to the agent, and keeps it until the agent has it. Returns the command's
-    /// id.
+    /// Delivers a command to the agent, and keeps it in `outgoing` until the agent has taken it.
+    /// Returns the command's id.
     fn deliver(&mut self, command: AgentCommand, d: &mut Transition) -> String {
         let id = self.next_name("command");
         self.deliver_with_id(id.clone(), command, d);

@@ -1,10 +1,10 @@
-//! Limits of what is queued in a session: number of messages and user actions, and bytes of both.
+//! Limits of the queued messages and user actions of a session: number and bytes.
 
 use serde::Serialize;
 
 use super::{RequestError, SessionState};
 
-/// Queued messages, and queued user actions.
+/// Queued messages, steering messages included, and queued user actions.
 ///
 /// Bound: 100 of each. When full: the request is rejected.
 const MAX_WAITING: usize = 100;
@@ -12,9 +12,9 @@ const MAX_WAITING: usize = 100;
 /// Bytes of all queued messages and user actions, as JSON in the journal.
 ///
 /// Bound: 1.5 MiB. When full: the request is rejected. Every transition of the session writes all
-/// queued bytes, so the limit protects the disk, which all sessions share. One event lists all
-/// queued messages, and an event above 2 MiB is left out. An empty queue has room for the largest
-/// client frame (1 MiB).
+/// queued bytes, so the limit protects the disk, which all sessions share. The event `queue` lists
+/// all queued messages, and an event above 2 MiB would be left out. An empty queue has room for the
+/// largest client frame (1 MiB).
 const MAX_WAITING_BYTES: usize = 1536 * 1024;
 
 impl SessionState {

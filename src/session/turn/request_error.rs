@@ -1,7 +1,7 @@
 //! Reasons for rejected client requests.
 
-/// Reason for a rejected client request. The text is shown to the user. Nothing has changed, except
-/// after `Unanswered`.
+/// Reason for a rejected client request. The text is shown to the user. The request had no effect,
+/// except perhaps after `Unanswered`.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 pub enum RequestError {
     #[error("the agent is still working; queue the message or interrupt it")]

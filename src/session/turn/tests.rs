@@ -409,7 +409,7 @@ fn lost_sandbox_is_reported_and_next_message_starts_a_fresh_one() {
     check(&working(), lost(), AgentState::Failed, &events, &["abort streams"]);
     let failed = with(working(), &[lost()]);
     check(&failed, say("m"), AgentState::Starting, &["message!", "queue 1", "is starting"], &["start"]);
-    let never = SessionInput::StartFailed { why: "no image".into(), stderr_tail: None };
+    let never = SessionInput::SandboxFailed { why: "no image".into(), stderr_tail: None };
     check(
         &[SessionInput::SessionCreated, start("t")],
         never.clone(),

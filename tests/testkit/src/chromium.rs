@@ -1,4 +1,4 @@
-//! Chromium, driven through chromedriver, and the commands of the DevTools that WebDriver has no word for.
+//! Chromium, driven through chromedriver, and DevTools commands that WebDriver lacks.
 
 use std::{fs, path::PathBuf, process::Stdio};
 
@@ -12,16 +12,16 @@ use tokio::{
     process::{Child, Command},
 };
 
-use crate::harness::{self, within};
+use crate::within;
 
-/// A browser of the test's own. It ends when dropped.
-pub(crate) struct TestBrowser {
-    pub(crate) client: Client,
+/// Browser that belongs to one test. Ends when dropped.
+pub struct TestBrowser {
+    pub client: Client,
     driver: Child,
     profile: tempfile::TempDir,
 }
 
-/// Chromedriver and its port; `None` where it ended before it had one.
+/// Starts chromedriver and returns its port. Returns `None` if it ended before it had a port.
 async fn start_driver() -> Option<(Child, String)> {
     let mut driver = Command::new("chromedriver")
         .arg("--port=0")
@@ -40,10 +40,11 @@ async fn start_driver() -> Option<(Child, String)> {
 }
 
 impl TestBrowser {
-    pub(crate) async fn open() -> TestBrowser {
+    pub async fn open() -> TestBrowser {
         let (driver, port) = within("chromedriver", async {
             loop {
-                // Of the two families of addresses it takes the same port, and ends where that of the other is somebody's.
+                // Chromedriver takes one port for both address families. It ends if the port of the
+                // second family is in use.
                 if let Some(started) = start_driver().await {
                     return started;
                 }
@@ -58,7 +59,7 @@ impl TestBrowser {
             "--disable-gpu",
             "--disable-background-networking",
             "--window-size=1440,900",
-            // A mouse: of itself it has none where there is no screen.
+            // Emulates a mouse: a browser without a screen has none.
             "--blink-settings=primaryHoverType=2,availableHoverTypes=2,primaryPointerType=4,availablePointerTypes=4",
             &format!("--user-data-dir={}", profile.path().display()),
         ];
@@ -68,16 +69,17 @@ impl TestBrowser {
             "goog:loggingPrefs": { "browser": "ALL" },
         });
         let client = ClientBuilder::new(HttpConnector::new())
-            .capabilities(options.as_object().expect("it is an object").clone())
+            .capabilities(options.as_object().expect("the capabilities are an object").clone())
             .connect(&format!("http://127.0.0.1:{port}"))
             .await
             .expect("Chromium starts (Debian: `apt install chromium`)");
         TestBrowser { client, driver, profile }
     }
 
-    /// What the page gave to keep, once it is all there: a file with this extension, which is taken away.
-    pub(crate) async fn downloaded(&self, extension: &str) -> String {
-        // Chromium takes the name first, with an empty file, and puts the whole in its place.
+    /// Waits for a complete download with this extension, removes the file and returns its text.
+    pub async fn downloaded(&self, extension: &str) -> String {
+        // Chromium creates an empty file under the final name first and replaces it with the
+        // complete one.
         let kept = || {
             let entries = fs::read_dir(downloads(&self.profile)).into_iter().flatten().flatten();
             let of_its_kind = |path: &PathBuf| path.extension().is_some_and(|is| is == extension);
@@ -85,22 +87,22 @@ impl TestBrowser {
                 fs::read_to_string(&path).ok().filter(|text| !text.is_empty()).map(|text| (path, text))
             })
         };
-        harness::eventually(&format!("a download `.{extension}`"), || async { kept().is_some() }).await;
-        let (file, text) = kept().expect("it was there");
-        fs::remove_file(file).expect("it is ours");
+        crate::eventually(&format!("a download `.{extension}`"), || async { kept().is_some() }).await;
+        let (file, text) = kept().expect("the download exists");
+        fs::remove_file(file).expect("the file is in the test's directory");
         text
     }
 
-    pub(crate) async fn close(mut self) {
+    pub async fn close(mut self) {
         self.client.clone().close().await.expect("the browser closes");
         self.driver.kill().await.expect("chromedriver runs");
     }
 }
 
 impl Drop for TestBrowser {
-    /// A test that failed has not closed it.
+    /// Kills the browser. A test that failed has not closed it.
     fn drop(&mut self) {
-        harness::host::kill_all(&self.profile.path().to_string_lossy());
+        crate::host::kill_all(&self.profile.path().to_string_lossy());
     }
 }
 
@@ -108,7 +110,7 @@ fn downloads(profile: &tempfile::TempDir) -> PathBuf {
     profile.path().join("downloads")
 }
 
-/// A command that chromedriver knows beside those of the standard.
+/// Command of chromedriver beyond the WebDriver standard.
 #[derive(Debug)]
 struct ChromiumCommand {
     path: &'static str,
@@ -125,14 +127,15 @@ impl WebDriverCompatibleCommand for ChromiumCommand {
     }
 }
 
-/// Asks the DevTools protocol for something.
-pub(crate) async fn devtools(client: &Client, command: &str, params: Value) -> Value {
+/// Runs a command of the DevTools protocol and returns its result.
+pub async fn devtools(client: &Client, command: &str, params: Value) -> Value {
     let own = ChromiumCommand { path: "goog/cdp/execute", body: json!({ "cmd": command, "params": params }) };
     client.issue_cmd(own).await.unwrap_or_else(|e| panic!("{command}: {e}"))
 }
 
-/// What the page said on the console since this was asked last: errors of scripts, and what the policy forbade.
-pub(crate) async fn console(client: &Client) -> Vec<String> {
+/// Returns the console entries since the last call: script errors and violations of the page's
+/// policy.
+pub async fn console(client: &Client) -> Vec<String> {
     let own = ChromiumCommand { path: "se/log", body: json!({ "type": "browser" }) };
     let entries = client.issue_cmd(own).await.expect("chromedriver keeps a log");
     let entries = entries.as_array().cloned().unwrap_or_default();

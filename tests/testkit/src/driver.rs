@@ -1,64 +1,66 @@
-//! Which sandbox driver a scenario runs on, and how one scenario becomes a test for each.
+//! Sandbox driver that a scenario runs on, and the macro that makes one scenario a test for each
+//! driver.
 
 use tokio::process::Command;
 
-/// A sandbox driver, as `--sandbox` names it.
+/// Sandbox driver, by its `--sandbox` name.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(crate) enum TestDriver {
+pub enum TestDriver {
     Process,
     Docker,
 }
 
 impl TestDriver {
-    pub(crate) fn name(self) -> &'static str {
+    pub fn name(self) -> &'static str {
         match self {
             TestDriver::Process => "process",
             TestDriver::Docker => "docker",
         }
     }
 
-    pub(crate) fn other(self) -> TestDriver {
+    pub fn other(self) -> TestDriver {
         match self {
             TestDriver::Process => TestDriver::Docker,
             TestDriver::Docker => TestDriver::Process,
         }
     }
 
-    /// Whether it can be tried here. `cargo xtask test` says when it must be (`GREENROOM_TEST_DOCKER=required`).
-    pub(crate) async fn is_here(self) -> bool {
+    /// Returns true if the driver is available here. `cargo xtask test` sets
+    /// `GREENROOM_TEST_DOCKER=required` if it must be.
+    pub async fn is_here(self) -> bool {
         match self {
             TestDriver::Process => true,
             TestDriver::Docker => {
                 let image = Command::new("docker").args(["image", "inspect", IMAGE]).output().await;
                 let here = image.is_ok_and(|output| output.status.success());
                 let required = std::env::var("GREENROOM_TEST_DOCKER").is_ok_and(|value| value == "required");
-                assert!(here || !required, "the image `{IMAGE}` is not there; `cargo xtask test` makes it");
+                assert!(here || !required, "the image `{IMAGE}` is missing; `cargo xtask test` builds it");
                 here
             }
         }
     }
 }
 
-/// What sandboxes are made from; `cargo xtask test` makes it.
-pub(crate) const IMAGE: &str = "greenroom-test-debian:latest";
+/// Image of the sandboxes. `cargo xtask test` builds it.
+pub const IMAGE: &str = "greenroom-test-debian:latest";
 
 /// Makes a test of each scenario (`async fn(Driver)`) for each driver.
+#[macro_export]
 macro_rules! on_each_driver {
     ($($scenario:ident),+ $(,)?) => {
         mod process {
             $(#[tokio::test]
             async fn $scenario() {
-                super::$scenario($crate::harness::driver::TestDriver::Process).await;
+                super::$scenario($crate::driver::TestDriver::Process).await;
             })+
         }
         mod docker {
             $(#[tokio::test]
             async fn $scenario() {
-                if $crate::harness::driver::TestDriver::Docker.is_here().await {
-                    super::$scenario($crate::harness::driver::TestDriver::Docker).await;
+                if $crate::driver::TestDriver::Docker.is_here().await {
+                    super::$scenario($crate::driver::TestDriver::Docker).await;
                 }
             })+
         }
     };
 }
-pub(crate) use on_each_driver;

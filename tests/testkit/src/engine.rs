@@ -1,4 +1,4 @@
-//! A Docker engine of a test's own.
+//! Docker engine of a test's own.
 
 use std::{
     path::Path,
@@ -10,18 +10,19 @@ use rustix::process::Signal;
 
 use super::host;
 
-/// Small enough to be copied from engine to engine.
-pub(crate) const IMAGE: &str = "greenroom-test-busybox:latest";
+/// Image that is small enough to be copied from engine to engine.
+pub const IMAGE: &str = "greenroom-test-busybox:latest";
 
-/// An engine of a test's own, which it may stop: others use the machine's at the same time.
-pub(crate) struct TestEngine {
+/// Docker engine of a test's own, which the test may stop. Other tests use the machine's engine at
+/// the same time.
+pub struct TestEngine {
     home: tempfile::TempDir,
     child: Child,
 }
 
 impl TestEngine {
-    /// `None` where there is nothing to start one from.
-    pub(crate) fn start() -> Option<TestEngine> {
+    /// Starts an engine. Returns `None` if the image or the programs are missing.
+    pub fn start() -> Option<TestEngine> {
         let saved = Command::new("docker").args(["save", IMAGE]).stderr(Stdio::null()).output().ok()?;
         if !saved.status.success() {
             return None;
@@ -47,7 +48,7 @@ impl TestEngine {
             .stdout(log.try_clone().expect("a log"))
             .stderr(log)
             .spawn()
-            .expect("it was there a moment ago")
+            .expect("`dockerd` can be started")
     }
 
     fn until_it_answers(&self) {
@@ -59,12 +60,13 @@ impl TestEngine {
         assert!(answers, "the engine does not start: {}", log.lines().last().unwrap_or_default());
     }
 
-    /// Ends it with this signal (`TERM`: as a service manager does it), and starts it again.
-    pub(crate) fn restart(&mut self, with: Signal) {
+    /// Ends the engine with this signal (`TERM`: as a service manager does) and starts it again.
+    pub fn restart(&mut self, with: Signal) {
         let parts = host::children(self.child.id() as i32);
         self.signal(with);
         if with == Signal::KILL {
-            // Its containerd does not outlive it, and nobody may be here who reaps that: the next one would wait for it in vain.
+            // The engine's containerd does not outlive it. Without a process that reaps it, the
+            // next engine would wait for the old containerd in vain.
             parts.into_iter().for_each(|part| host::kill(part, with));
             let _not_written = std::fs::remove_file(self.home.path().join("exec/containerd/containerd.pid"));
         }
@@ -73,7 +75,7 @@ impl TestEngine {
         self.until_it_answers();
     }
 
-    pub(crate) fn address(&self) -> String {
+    pub fn address(&self) -> String {
         format!("unix://{}", self.home.path().join("sock").display())
     }
 
@@ -82,11 +84,11 @@ impl TestEngine {
         output.status.success().then(|| String::from_utf8_lossy(&output.stdout).into_owned())
     }
 
-    pub(crate) fn containers(&self) -> usize {
-        self.docker(&["ps", "--all", "--quiet"]).expect("it answers").lines().count()
+    pub fn containers(&self) -> usize {
+        self.docker(&["ps", "--all", "--quiet"]).expect("the engine answers").lines().count()
     }
 
-    pub(crate) fn signal(&self, signal: Signal) {
+    pub fn signal(&self, signal: Signal) {
         host::kill(self.child.id() as i32, signal);
     }
 }

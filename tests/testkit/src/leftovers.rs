@@ -1,4 +1,5 @@
-//! What is left on this host of a server's sessions once all of them are purged: nothing, of whatever kind there is to count.
+//! Leftovers on this host of a server's sessions after all are purged. None are expected, of any
+//! kind.
 
 use std::{collections::BTreeMap, fs, path::Path, time::Duration};
 
@@ -11,16 +12,21 @@ use super::{
     server::{TestServer, data},
 };
 
-/// Where a server keeps something for each session, below its data directory.
+/// Directories below the data directory with an entry for each session.
 const FOR_SESSIONS: [&str; 5] = ["run", "workspaces", "homes", "sandboxes", "journal/contents"];
 
-/// What a process holds open, by kind, and how much of each.
-pub(crate) type OpenResources = BTreeMap<String, usize>;
+/// Open resources of a process: their number by kind.
+pub type OpenResources = BTreeMap<String, usize>;
 
-/// What a server holds open. Not counted are the connections whose other end lives: its clients decide how long theirs last, and
-/// those with a model's service are kept a while for the next call. Nor are the files of its log and index, which are as many as
-/// it has, nor what each thread has that runs tasks, as some of them begin after the server is there.
-pub(crate) fn open(pid: i32) -> OpenResources {
+/// Counts the open resources of a server.
+///
+/// Not counted are:
+/// - connections with a live peer: the clients decide how long theirs last, and connections to a
+/// model's service are kept for a while, for the next call;
+/// - the files of the log and the index, whose number varies;
+/// - the resources of each thread that runs tasks: some of these threads start after the server is
+/// ready.
+pub fn open(pid: i32) -> OpenResources {
     let alive = established(pid);
     let mut open = OpenResources::new();
     let mut threads = 0;
@@ -40,14 +46,14 @@ pub(crate) fn open(pid: i32) -> OpenResources {
         };
         *open.entry(kind).or_default() += 1;
     }
-    // Each such thread has one, by which it hears of signals.
+    // Each thread that runs tasks has one socket for signals.
     if let Some(sockets) = open.get_mut("socket") {
         *sockets = sockets.saturating_sub(threads);
     }
     open
 }
 
-/// The inodes of the TCP connections in a process's network whose other end has not closed.
+/// Returns the inodes of a process's TCP connections whose peer has not closed.
 fn established(pid: i32) -> Vec<String> {
     const ESTABLISHED: &str = "01";
     let table = |name| fs::read_to_string(format!("/proc/{pid}/net/{name}")).unwrap_or_default();
@@ -56,7 +62,7 @@ fn established(pid: i32) -> Vec<String> {
     rows.filter(|row| row.get(3) == Some(&ESTABLISHED)).filter_map(|row| Some((*row.get(9)?).to_owned())).collect()
 }
 
-/// What there is of a server's sessions, in words; empty where nothing is.
+/// Returns the leftovers of a server's sessions, in words. Empty if there are none.
 async fn look(server: &RestClient, home: &Path, pid: i32, fresh: &OpenResources) -> Vec<String> {
     let mut left = Vec::new();
     left.extend(host::processes(home).into_iter().map(|it| format!("the process {} `{}`", it.pid, it.command)));
@@ -66,7 +72,8 @@ async fn look(server: &RestClient, home: &Path, pid: i32, fresh: &OpenResources)
         let of_each = host::directories(&data(home).join(name));
         left.extend(of_each.into_iter().map(|it| format!("the directory {name}/{it}")));
     }
-    // A server's own groups stay; in each tree they are those that no other of them holds.
+    // A server's own control groups stay. In each tree they are the groups that no other listed
+    // group contains.
     let groups = host::control_groups(home);
     let of_a_sandbox = groups.iter().filter(|it| groups.iter().any(|own| it.parent() == Some(own)));
     left.extend(of_a_sandbox.map(|it| format!("the control group {}", it.display())));
@@ -82,11 +89,11 @@ async fn look(server: &RestClient, home: &Path, pid: i32, fresh: &OpenResources)
     left
 }
 
-/// Purges every session, and waits until nothing of them is left: what then is, in words.
-pub(crate) async fn of(server: &TestServer) -> Vec<String> {
+/// Purges every session and waits until nothing of them is left. Returns the leftovers, in words.
+pub async fn of(server: &TestServer) -> Vec<String> {
     let until = Instant::now() + DEADLINE;
     loop {
-        // One that is just being started says to ask again.
+        // A session that is just being started answers with a request to retry.
         let mut left = [purge(&server.rest, false).await, purge(&server.rest, true).await].concat();
         if left.is_empty() {
             left = look(&server.rest, server.home(), server.pid(), server.fresh()).await;
@@ -98,7 +105,7 @@ pub(crate) async fn of(server: &TestServer) -> Vec<String> {
     }
 }
 
-/// Returns what could not be purged, and what more there is.
+/// Returns the sessions that could not be purged, and a note if there are further pages.
 async fn purge(rest: &RestClient, archived: bool) -> Vec<String> {
     let page = rest.get(&format!("/api/sessions?limit=500&archived={archived}")).await.expect(200);
     let mut left = Vec::new();

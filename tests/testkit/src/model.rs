@@ -1,7 +1,8 @@
-//! A model that plays a script: a local HTTP server that speaks the providers' streaming formats.
+//! Model that plays a script: a local HTTP server that speaks the providers' streaming formats.
 //!
-//! A script is a JSON file of `tests/scenarios/`: a list of [`Rule`]s. The first whose `when` occurs in what was said
-//! since the model spoke last answers it, so a step that is asked again is answered the same again, whoever asks.
+//! A script is a JSON file of `tests/scenarios/`: a list of [`ScriptedRule`]s. The first rule whose
+//! `when` occurs in the text since the model's last answer produces the answer. A repeated request
+//! therefore gets the same answer, from any caller.
 
 use std::{
     convert::Infallible,
@@ -28,56 +29,56 @@ use tokio::{
 
 use super::sse::{self, ScriptedDialect};
 
-/// One answer, and what it answers.
+/// Answer, and the text that it answers.
 #[derive(Debug, Clone, Default, Deserialize)]
 #[serde(deny_unknown_fields)]
-pub(crate) struct ScriptedRule {
-    /// Part of what was said since the model spoke last; absent fits all.
-    pub(crate) when: Option<String>,
-    /// What it thinks first.
-    pub(crate) think: Option<String>,
-    /// What it says then, `times` times over, a word each `every_ms`.
-    pub(crate) say: Option<String>,
+pub struct ScriptedRule {
+    /// Part of the text since the model's last answer. If absent, the rule matches any text.
+    pub when: Option<String>,
+    /// Thinking before the answer.
+    pub think: Option<String>,
+    /// Text of the answer: repeated `times` times, a word every `every_ms` milliseconds.
+    pub say: Option<String>,
     #[serde(default = "once")]
-    pub(crate) times: usize,
+    pub times: usize,
     #[serde(default)]
-    pub(crate) every_ms: u64,
-    /// Each word is the time at which it leaves, in microseconds since 1970, in place of the word.
+    pub every_ms: u64,
+    /// Replaces each word by the time at which it leaves, in microseconds since 1970.
     #[serde(default)]
-    pub(crate) stamped: bool,
-    /// Which tool it calls in the end.
-    pub(crate) tool: Option<ScriptedTool>,
-    /// Answers with this status, and no stream.
-    pub(crate) status: Option<u16>,
-    /// How many tokens it says that it was given; a few where nothing is said.
-    pub(crate) input_tokens: Option<u64>,
-    /// Says nothing more and does not end.
+    pub stamped: bool,
+    /// Tool call at the end.
+    pub tool: Option<ScriptedTool>,
+    /// HTTP status of the answer, which then has no stream.
+    pub status: Option<u16>,
+    /// Reported number of input tokens. Default: 10.
+    pub input_tokens: Option<u64>,
+    /// Leaves the stream open after the text.
     #[serde(default)]
-    pub(crate) hang: bool,
+    pub hang: bool,
 }
 
 #[derive(Debug, Clone, Deserialize)]
 #[serde(deny_unknown_fields)]
-pub(crate) struct ScriptedTool {
-    pub(crate) name: String,
-    pub(crate) input: Value,
+pub struct ScriptedTool {
+    pub name: String,
+    pub input: Value,
 }
 
 fn once() -> usize {
     1
 }
 
-/// What was asked of the model.
+/// Call that the model received.
 #[derive(Debug, Clone)]
-pub(crate) struct ScriptedCall {
-    pub(crate) path: String,
-    /// The key that came with it, of whichever header.
-    pub(crate) key: Option<String>,
-    pub(crate) body: Value,
+pub struct ScriptedCall {
+    pub path: String,
+    /// Key of the call, from either provider's header.
+    pub key: Option<String>,
+    pub body: Value,
 }
 
-/// A running model. Ends when dropped.
-pub(crate) struct ScriptedModel {
+/// Running model. Ends when dropped.
+pub struct ScriptedModel {
     address: SocketAddr,
     state: Arc<ScriptedModelState>,
     _stop: oneshot::Sender<()>,
@@ -91,12 +92,13 @@ struct ScriptedModelState {
     cut: AtomicUsize,
 }
 
-/// How many calls are kept. A soak makes tens of thousands, each with all that its session has said.
+/// Number of calls that are kept. A soak makes tens of thousands, each with its session's whole
+/// conversation.
 const MAX_CALLS: usize = 64;
 
 impl ScriptedModelState {
     fn called(&self, call: ScriptedCall) {
-        let mut calls = self.calls.lock().expect("nobody panics while holding this");
+        let mut calls = self.calls.lock().expect("lock is never poisoned: no holder panics");
         let too_many = (calls.len() + 1).saturating_sub(MAX_CALLS);
         calls.drain(..too_many);
         calls.push(call);
@@ -105,17 +107,17 @@ impl ScriptedModelState {
 
 impl ScriptedModel {
     /// Plays `tests/scenarios/<name>.json`.
-    pub(crate) fn play(name: &str) -> ScriptedModel {
-        let path = Path::new(env!("CARGO_MANIFEST_DIR")).join("tests/scenarios").join(format!("{name}.json"));
+    pub fn play(name: &str) -> ScriptedModel {
+        let path = Path::new(crate::WORKSPACE).join("tests/scenarios").join(format!("{name}.json"));
         let text = std::fs::read_to_string(&path).unwrap_or_else(|e| panic!("`{}`: {e}", path.display()));
         ScriptedModel::with(serde_json::from_str(&text).unwrap_or_else(|e| panic!("`{}`: {e}", path.display())))
     }
 
-    /// Plays these rules, on a thread of its own: a test that blocks does not silence it.
-    pub(crate) fn with(rules: Vec<ScriptedRule>) -> ScriptedModel {
+    /// Plays these rules on a thread of its own: a test that blocks does not silence the model.
+    pub fn with(rules: Vec<ScriptedRule>) -> ScriptedModel {
         let state = Arc::new(ScriptedModelState { rules, ..ScriptedModelState::default() });
         let listener = std::net::TcpListener::bind((Ipv4Addr::LOCALHOST, 0)).expect("a free port");
-        listener.set_nonblocking(true).expect("a socket can be told so");
+        listener.set_nonblocking(true).expect("a socket can be non-blocking");
         let address = listener.local_addr().expect("it is bound");
         let (stop, stopped) = oneshot::channel::<()>();
         let served = state.clone();
@@ -132,22 +134,22 @@ impl ScriptedModel {
         ScriptedModel { address, state, _stop: stop }
     }
 
-    pub(crate) fn url(&self) -> String {
+    pub fn url(&self) -> String {
         format!("http://{}", self.address)
     }
 
-    /// What was asked so far, the newest last.
-    pub(crate) fn calls(&self) -> Vec<ScriptedCall> {
-        self.state.calls.lock().expect("no test panics while it holds this").clone()
+    /// Returns the newest calls, the newest last.
+    pub fn calls(&self) -> Vec<ScriptedCall> {
+        self.state.calls.lock().expect("lock is never poisoned: no holder panics").clone()
     }
 
-    /// How many streams are open.
-    pub(crate) fn streams(&self) -> usize {
+    /// Returns the number of open streams.
+    pub fn streams(&self) -> usize {
         self.state.streams.load(Ordering::SeqCst)
     }
 
-    /// How many streams the caller left before their end.
-    pub(crate) fn cut(&self) -> usize {
+    /// Returns the number of streams that the caller left before their end.
+    pub fn cut(&self) -> usize {
         self.state.cut.load(Ordering::SeqCst)
     }
 }
@@ -183,8 +185,8 @@ async fn answer(
     } else {
         return Ok(plain(404, "unknown path"));
     };
-    let said = sse::news(&body);
-    let rule = state.rules.iter().find(|rule| rule.when.as_deref().is_none_or(|part| said.contains(part))).cloned();
+    let news = sse::news(&body);
+    let rule = state.rules.iter().find(|rule| rule.when.as_deref().is_none_or(|part| news.contains(part))).cloned();
     state.called(ScriptedCall { path, key, body });
     let Some(rule) = rule else { return Ok(plain(400, "the script has no rule for this")) };
     match rule.status {
@@ -202,7 +204,8 @@ fn plain(status: u16, text: &'static str) -> Response<ScriptedBody> {
 }
 
 fn stream(dialect: ScriptedDialect, rule: ScriptedRule, state: Arc<ScriptedModelState>) -> Response<ScriptedBody> {
-    // One place: a caller that reads slowly holds the model back, as a real provider's socket does.
+    // Capacity one: a caller that reads slowly holds the model back, as a real provider's socket
+    // does.
     let (sender, mut receiver) = mpsc::channel::<Bytes>(1);
     state.streams.fetch_add(1, Ordering::SeqCst);
     tokio::spawn(async move {
@@ -218,7 +221,7 @@ fn stream(dialect: ScriptedDialect, rule: ScriptedRule, state: Arc<ScriptedModel
     response.expect("the header is fitting")
 }
 
-/// The caller has left.
+/// Error of a stream whose caller has left.
 struct CallerLeft;
 
 async fn speak(dialect: ScriptedDialect, rule: &ScriptedRule, to: &mpsc::Sender<Bytes>) -> Result<(), CallerLeft> {

@@ -1,4 +1,4 @@
-//! The product's own binary, started on a free port with a data directory of its own.
+//! Server under test: the product's own binary, on a free port, with a data directory of its own.
 
 use std::{
     ffi::OsString,
@@ -24,33 +24,33 @@ use super::{
     within,
 };
 
-/// How a server is started.
+/// Options that a server is started with.
 #[derive(Debug, Clone)]
-pub(crate) struct TestServerOptions {
-    /// As `--sandbox` names it.
+pub struct TestServerOptions {
+    /// Value of `--sandbox`.
     sandbox: &'static str,
     bind: String,
     args: Vec<OsString>,
     env: Vec<(String, String)>,
-    /// Where it logs to; a file in its home if nothing else is said.
+    /// Log file. Default: a file in the server's home.
     log: Option<PathBuf>,
 }
 
 impl TestServerOptions {
-    /// With the demo model, as fast as it can.
-    pub(crate) fn new(driver: TestDriver) -> TestServerOptions {
+    /// Returns options for the demo model without its delay between tokens.
+    pub fn new(driver: TestDriver) -> TestServerOptions {
         let (args, env) = (Vec::new(), Vec::new());
         let options = TestServerOptions { sandbox: driver.name(), bind: "127.0.0.1:0".into(), args, env, log: None };
         options.env("GREENROOM_MODEL__DEMO_TOKENS_PER_SECOND", "0").env("GREENROOM_SANDBOX__IMAGE", IMAGE)
     }
 
-    /// With a scripted model that speaks Anthropic's format.
-    pub(crate) fn anthropic(driver: TestDriver, model: &ScriptedModel) -> TestServerOptions {
+    /// Returns options for a scripted model in Anthropic's format.
+    pub fn anthropic(driver: TestDriver, model: &ScriptedModel) -> TestServerOptions {
         TestServerOptions::new(driver).model("anthropic/scripted", &model.url())
     }
 
-    /// With a scripted model that speaks OpenAI's format.
-    pub(crate) fn openai(driver: TestDriver, model: &ScriptedModel) -> TestServerOptions {
+    /// Returns options for a scripted model in OpenAI's format.
+    pub fn openai(driver: TestDriver, model: &ScriptedModel) -> TestServerOptions {
         TestServerOptions::new(driver).model("openai/scripted", &format!("{}/v1", model.url()))
     }
 
@@ -58,72 +58,73 @@ impl TestServerOptions {
         self.env("LLM_MODEL", name).env("LLM_BASE_URL", url).env("LLM_API_KEY", KEY)
     }
 
-    /// With another sandbox driver, or `auto`.
-    pub(crate) fn sandbox(self, name: &'static str) -> TestServerOptions {
+    /// Sets another sandbox driver, or `auto`.
+    pub fn sandbox(self, name: &'static str) -> TestServerOptions {
         TestServerOptions { sandbox: name, ..self }
     }
 
-    pub(crate) fn bind(self, bind: &str) -> TestServerOptions {
+    pub fn bind(self, bind: &str) -> TestServerOptions {
         TestServerOptions { bind: bind.to_owned(), ..self }
     }
 
-    pub(crate) fn log_to(self, path: &str) -> TestServerOptions {
+    pub fn log_to(self, path: &str) -> TestServerOptions {
         TestServerOptions { log: Some(path.into()), ..self }
     }
 
-    pub(crate) fn env(mut self, name: &str, value: &str) -> TestServerOptions {
+    pub fn env(mut self, name: &str, value: &str) -> TestServerOptions {
         self.env.push((name.to_owned(), value.to_owned()));
         self
     }
 
-    pub(crate) fn arg(mut self, arg: impl Into<OsString>) -> TestServerOptions {
+    pub fn arg(mut self, arg: impl Into<OsString>) -> TestServerOptions {
         self.args.push(arg.into());
         self
     }
 }
 
-/// The model key that servers are given: it must never be seen anywhere.
-pub(crate) const KEY: &str = "sk-canary-7f3a9c1e5b";
+/// Model key of all servers under test. The key must never appear in any output.
+pub const KEY: &str = "sk-canary-7f3a9c1e5b";
 
-/// A running server, ended when dropped, with all its sandboxes and its data.
-pub(crate) struct TestServer {
+/// Running server. When dropped, it ends, with all its sandboxes and its data.
+pub struct TestServer {
     child: Child,
-    pub(crate) rest: RestClient,
+    pub rest: RestClient,
     options: TestServerOptions,
     home: TestServerHome,
 }
 
-/// Where a server's log and data are; removed when dropped.
-pub(crate) struct TestServerHome {
-    /// Before the directory that it is mounted in.
+/// Directory of a server's log and data. Removed when dropped.
+pub struct TestServerHome {
+    /// Dropped before the directory that it is mounted in.
     disk: Option<TestDisk>,
     dir: TempDir,
-    /// What the first server here held open before it had a session; empty before there was one.
+    /// Open resources of the first server here, before its first session. Empty before that server
+    /// starts.
     fresh: leftovers::OpenResources,
 }
 
-/// A server that has ended, and what it left on disk.
-pub(crate) struct StoppedServer {
+/// Server that has ended, and its data on disk.
+pub struct StoppedServer {
     options: TestServerOptions,
     home: TestServerHome,
 }
 
-/// What a server that did not come up said.
+/// Output of a server that failed to start.
 #[derive(Debug)]
-pub(crate) struct FailedServerStart {
-    pub(crate) code: Option<i32>,
-    pub(crate) stdout: String,
-    pub(crate) stderr: String,
+pub struct FailedServerStart {
+    pub code: Option<i32>,
+    pub stdout: String,
+    pub stderr: String,
 }
 
 impl TestServerHome {
-    pub(crate) fn new() -> TestServerHome {
+    pub fn new() -> TestServerHome {
         let dir = tempfile::Builder::new().prefix("greenroom-it-").tempdir().expect("a temporary directory");
         TestServerHome { disk: None, dir, fresh: leftovers::OpenResources::new() }
     }
 
-    /// With the data on a disk of their own; `None` where nobody may mount one.
-    pub(crate) fn on_a_disk() -> Option<TestServerHome> {
+    /// Returns a home with the data on a disk of their own, or `None` without the right to mount.
+    pub fn on_a_disk() -> Option<TestServerHome> {
         let home = TestServerHome::new();
         let disk = TestDisk::mount(&data(home.path()))?;
         Some(TestServerHome { disk: Some(disk), ..home })
@@ -135,24 +136,24 @@ impl TestServerHome {
 }
 
 impl TestServer {
-    pub(crate) async fn start(options: TestServerOptions) -> TestServer {
+    pub async fn start(options: TestServerOptions) -> TestServer {
         TestServer::start_in(TestServerHome::new(), options).await
     }
 
-    pub(crate) async fn start_in(home: TestServerHome, options: TestServerOptions) -> TestServer {
+    pub async fn start_in(home: TestServerHome, options: TestServerOptions) -> TestServer {
         let mut child = command(home.path(), &options)
             .stdout(Stdio::piped())
             .stderr(log_file(options.log.as_deref().unwrap_or(&log_path(home.path()))))
             .kill_on_drop(true)
             .spawn()
             .expect("the binary that cargo built starts");
-        let stdout = child.stdout.take().expect("its stdout is a pipe");
+        let stdout = child.stdout.take().expect("stdout is a pipe");
         let mut lines = BufReader::new(stdout).lines();
-        let line = within("the server's one line on stdout", lines.next_line()).await.expect("its stdout is text");
+        let line = within("the server's one line on stdout", lines.next_line()).await.expect("stdout is text");
         let Some(line) = line else {
             panic!("the server ended before it was ready:\n{}", tail(&log_path(home.path())));
         };
-        // The pipe stays open, and whatever else comes there is a fault.
+        // The pipe stays open. Any further line is a fault.
         tokio::spawn(async move {
             if let Ok(Some(line)) = lines.next_line().await {
                 panic!("a second line on stdout: {line}");
@@ -165,78 +166,80 @@ impl TestServer {
         server
     }
 
-    /// Starts one that must not come up, and waits for its end.
-    pub(crate) async fn refused(home: &Path, options: &TestServerOptions) -> FailedServerStart {
-        let output = within("the server to refuse", command(home, options).kill_on_drop(true).output()).await;
+    /// Starts a server that must fail to start, and waits for its end.
+    pub async fn refused(home: &Path, options: &TestServerOptions) -> FailedServerStart {
+        let output = within("the server's failed start", command(home, options).kill_on_drop(true).output()).await;
         let output = output.expect("the binary that cargo built starts");
         let text = |bytes: Vec<u8>| String::from_utf8_lossy(&bytes).into_owned();
         FailedServerStart { code: output.status.code(), stdout: text(output.stdout), stderr: text(output.stderr) }
     }
 
-    /// Where its data directory and its log are.
-    pub(crate) fn home(&self) -> &Path {
+    /// Returns the directory of the data and the log.
+    pub fn home(&self) -> &Path {
         self.home.path()
     }
 
-    pub(crate) fn data(&self) -> PathBuf {
+    pub fn data(&self) -> PathBuf {
         data(self.home.path())
     }
 
-    pub(crate) fn disk(&self) -> Option<&TestDisk> {
+    pub fn disk(&self) -> Option<&TestDisk> {
         self.home.disk.as_ref()
     }
 
-    pub(crate) fn pid(&self) -> i32 {
-        let id = self.child.id().expect("it has not been waited for");
+    pub fn pid(&self) -> i32 {
+        let id = self.child.id().expect("the server has not ended");
         id.try_into().expect("process ids are small")
     }
 
-    /// All that it has logged so far.
-    pub(crate) fn log(&self) -> String {
-        fs::read_to_string(log_path(self.home.path())).expect("its log is text")
+    /// Returns the log so far.
+    pub fn log(&self) -> String {
+        fs::read_to_string(log_path(self.home.path())).expect("the log is text")
     }
 
-    /// Has another process replace its token, and returns the new one.
-    pub(crate) async fn renew_token(&self) -> String {
-        self.run(&["token", "--renew"]).await.expect("it is replaced").trim().to_owned()
+    /// Replaces the token with another process, and returns the new token.
+    pub async fn renew_token(&self) -> String {
+        self.run(&["token", "--renew"]).await.expect("the token is replaced").trim().to_owned()
     }
 
-    /// Runs another command of the same program on the same data: what it writes, or why it failed.
-    pub(crate) async fn run(&self, args: &[&str]) -> Result<String, String> {
+    /// Runs another command of the same program on the same data. Returns its output, or its stderr
+    /// if it failed.
+    pub async fn run(&self, args: &[&str]) -> Result<String, String> {
         run(self.home.path(), &self.options, args).await
     }
 
-    /// Ends it as a power cut would.
-    pub(crate) async fn kill9(mut self) -> StoppedServer {
-        self.child.kill().await.expect("it was running");
+    /// Kills the server, as a power cut would.
+    pub async fn kill9(mut self) -> StoppedServer {
+        self.child.kill().await.expect("the server runs");
         self.ended()
     }
 
-    /// Asks it to end.
-    pub(crate) async fn terminate(mut self) -> (ExitStatus, StoppedServer) {
+    /// Ends the server with `SIGTERM`.
+    pub async fn terminate(mut self) -> (ExitStatus, StoppedServer) {
         host::kill(self.pid(), Signal::TERM);
-        let status = within("the server to end", self.child.wait()).await.expect("it is our child");
+        let status =
+            within("the server to end", self.child.wait()).await.expect("the server is a child of this process");
         (status, self.ended())
     }
 
-    /// What the first server of this home held open before it had a session.
-    pub(crate) fn fresh(&self) -> &leftovers::OpenResources {
+    /// Returns the open resources of this home's first server before its first session.
+    pub fn fresh(&self) -> &leftovers::OpenResources {
         &self.home.fresh
     }
 
-    /// Purges every session: then nothing of them is left on this host.
-    pub(crate) async fn leaves_nothing(&self) {
+    /// Purges every session and checks that nothing of them is left on this host.
+    pub async fn leaves_nothing(&self) {
         let left = leftovers::of(self).await;
         assert!(left.is_empty(), "left behind: {left:#?}");
     }
 
-    pub(crate) fn signal(&self, signal: Signal) {
+    pub fn signal(&self, signal: Signal) {
         host::kill(self.pid(), signal);
     }
 
-    /// Waits for its end.
-    pub(crate) async fn wait(&mut self) -> ExitStatus {
-        within("the server to end", self.child.wait()).await.expect("it is our child")
+    /// Waits for the server's end.
+    pub async fn wait(&mut self) -> ExitStatus {
+        within("the server to end", self.child.wait()).await.expect("the server is a child of this process")
     }
 
     fn ended(mut self) -> StoppedServer {
@@ -245,40 +248,38 @@ impl TestServer {
 }
 
 impl StoppedServer {
-    /// As if one had been, which left nothing.
-    pub(crate) fn nowhere(dir: TempDir, options: TestServerOptions) -> StoppedServer {
+    /// Returns a stopped server without a run before it, in `dir`.
+    pub fn nowhere(dir: TempDir, options: TestServerOptions) -> StoppedServer {
         StoppedServer { options, home: TestServerHome { disk: None, dir, fresh: leftovers::OpenResources::new() } }
     }
 
-    /// Runs another command of the same program on the same data: what it writes, or why it failed.
-    pub(crate) async fn run(&self, args: &[&str]) -> Result<String, String> {
+    /// Runs another command of the same program on the same data. Returns its output, or its stderr
+    /// if it failed.
+    pub async fn run(&self, args: &[&str]) -> Result<String, String> {
         run(self.home.path(), &self.options, args).await
     }
 
-    /// Starts it again on the same data.
-    pub(crate) async fn restart(mut self) -> TestServer {
+    /// Starts the server again on the same data.
+    pub async fn restart(mut self) -> TestServer {
         let home = std::mem::replace(&mut self.home, TestServerHome::new());
         TestServer::start_in(home, self.options.clone()).await
     }
 
-    /// Starts it again on the same data, otherwise.
-    pub(crate) async fn restart_with(
-        mut self,
-        change: impl FnOnce(TestServerOptions) -> TestServerOptions,
-    ) -> TestServer {
+    /// Starts the server again on the same data, with changed options.
+    pub async fn restart_with(mut self, change: impl FnOnce(TestServerOptions) -> TestServerOptions) -> TestServer {
         self.options = change(self.options.clone());
         self.restart().await
     }
 
-    pub(crate) fn home(&self) -> &Path {
+    pub fn home(&self) -> &Path {
         self.home.path()
     }
 
-    pub(crate) fn data(&self) -> PathBuf {
+    pub fn data(&self) -> PathBuf {
         data(self.home.path())
     }
 
-    pub(crate) fn disk(&mut self) -> Option<&mut TestDisk> {
+    pub fn disk(&mut self) -> Option<&mut TestDisk> {
         self.home.disk.as_mut()
     }
 }
@@ -299,13 +300,13 @@ impl Drop for StoppedServer {
     }
 }
 
-/// How a process ended, in one number: its exit code, or 128 and the signal.
-pub(crate) fn code(status: ExitStatus) -> i32 {
+/// Returns the exit code of a process, or 128 plus the signal that ended it.
+pub fn code(status: ExitStatus) -> i32 {
     status.code().unwrap_or_else(|| 128 + status.signal().unwrap_or(0))
 }
 
 fn command(home: &Path, options: &TestServerOptions) -> Command {
-    let mut command = Command::new(env!("CARGO_BIN_EXE_greenroom"));
+    let mut command = Command::new(crate::greenroom_binary());
     for (name, _) in std::env::vars_os() {
         let name = name.to_string_lossy();
         if ["GREENROOM_", "LLM_", "ANTHROPIC_", "OPENAI_", "SANDBOX_", "XDG_"].iter().any(|mine| name.starts_with(mine))
@@ -330,7 +331,7 @@ async fn run(home: &Path, options: &TestServerOptions, args: &[&str]) -> Result<
     if output.status.success() { Ok(text(output.stdout)) } else { Err(text(output.stderr)) }
 }
 
-pub(crate) fn data(home: &Path) -> PathBuf {
+pub fn data(home: &Path) -> PathBuf {
     home.join("data")
 }
 

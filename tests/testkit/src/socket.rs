@@ -1,4 +1,4 @@
-//! A session socket, as a client would use it. Checks on each frame what must hold for all of them.
+//! Session socket, as a client would use it. Checks on each frame what must hold for all frames.
 
 use std::net::{Ipv4Addr, SocketAddr};
 
@@ -12,59 +12,57 @@ use tokio_tungstenite::{
 
 use super::{rest::RestClient, within};
 
-/// An open socket, and everything that came over it.
-pub(crate) struct TestSocket {
+/// Open socket, and every frame that came over it.
+pub struct TestSocket {
     stream: WebSocketStream<TcpStream>,
     /// Every frame so far.
-    pub(crate) seen: Vec<Value>,
+    pub seen: Vec<Value>,
     last_seq: Option<u64>,
 }
 
 /// Headers of the handshake beside the usual ones.
-pub(crate) type HandshakeHeaders<'a> = &'a [(&'static str, &'a str)];
+pub type HandshakeHeaders<'a> = &'a [(&'static str, &'a str)];
 
 impl TestSocket {
-    /// Without a session: the first `initialize` or `start` makes one.
-    pub(crate) async fn open(rest: &RestClient) -> TestSocket {
+    /// Opens a socket without a session: the first `initialize` or `start` creates the session.
+    pub async fn open(rest: &RestClient) -> TestSocket {
         TestSocket::at(rest, "/ws").await
     }
 
-    /// Attached to a session, from its first event.
-    pub(crate) async fn attach(rest: &RestClient, session: &str) -> TestSocket {
+    /// Attaches to a session, from its first event.
+    pub async fn attach(rest: &RestClient, session: &str) -> TestSocket {
         TestSocket::at(rest, &format!("/ws?session={session}")).await
     }
 
-    /// Attached to a session, with what follows `after` (a number, or `tail`).
-    pub(crate) async fn attach_after(rest: &RestClient, session: &str, after: impl std::fmt::Display) -> TestSocket {
+    /// Attaches to a session, with the events after `after` (a number, or `tail`).
+    pub async fn attach_after(rest: &RestClient, session: &str, after: impl std::fmt::Display) -> TestSocket {
         TestSocket::at(rest, &format!("/ws?session={session}&after={after}")).await
     }
 
-    /// At any path, with the token in the header.
-    pub(crate) async fn at(rest: &RestClient, path: &str) -> TestSocket {
+    /// Opens a socket at any path, with the token in the header.
+    pub async fn at(rest: &RestClient, path: &str) -> TestSocket {
         let bearer = format!("Bearer {}", rest.token);
         match TestSocket::handshake(rest, path, &[("authorization", &bearer)]).await {
             Ok(socket) => socket,
-            Err(status) => panic!("`{path}` was refused with {status}"),
+            Err(status) => panic!("`{path}` was rejected with {status}"),
         }
     }
 
-    /// Attached from here on, over a connection that holds little on its way: what is not read waits in the server.
-    pub(crate) async fn narrow(rest: &RestClient, session: &str) -> TestSocket {
+    /// Attaches from the newest event on, over a connection with a small receive buffer. Unread
+    /// frames stay in the server.
+    pub async fn narrow(rest: &RestClient, session: &str) -> TestSocket {
         let tcp = TcpSocket::new_v4().expect("a socket");
-        tcp.set_recv_buffer_size(4096).expect("it is small");
+        tcp.set_recv_buffer_size(4096).expect("a small buffer is allowed");
         let tcp = tcp.connect(address(rest)).await.expect("the server listens");
         let bearer = format!("Bearer {}", rest.token);
         let path = format!("/ws?session={session}&after=tail");
         let socket = TestSocket::over(tcp, rest, &path, &[("authorization", &bearer)]).await;
-        socket.expect("it may attach")
+        socket.expect("the handshake is accepted")
     }
 
-    /// With these headers and no others of weight; the status where it was refused.
-    pub(crate) async fn handshake(
-        rest: &RestClient,
-        path: &str,
-        headers: HandshakeHeaders<'_>,
-    ) -> Result<TestSocket, u16> {
+    /// Opens a socket with these headers and no other relevant ones. Returns the HTTP status if the
+    /// server rejects the handshake.
+    pub async fn handshake(rest: &RestClient, path: &str, headers: HandshakeHeaders<'_>) -> Result<TestSocket, u16> {
         let tcp = TcpStream::connect(address(rest)).await.expect("the server listens");
         TestSocket::over(tcp, rest, path, headers).await
     }
@@ -86,33 +84,33 @@ impl TestSocket {
         }
     }
 
-    /// Sends an action.
-    pub(crate) async fn send_request(&mut self, action: &str, args: Value) {
+    /// Sends a client request.
+    pub async fn send_request(&mut self, action: &str, args: Value) {
         self.send(json!({ "action": action, "args": args })).await;
     }
 
-    pub(crate) async fn send(&mut self, frame: Value) {
+    pub async fn send(&mut self, frame: Value) {
         self.send_text(frame.to_string()).await;
     }
 
-    pub(crate) async fn send_text(&mut self, text: impl Into<String>) {
+    pub async fn send_text(&mut self, text: impl Into<String>) {
         self.send_message(Message::text(text.into())).await;
     }
 
-    pub(crate) async fn send_message(&mut self, message: Message) {
+    pub async fn send_message(&mut self, message: Message) {
         within("the server to take a frame", self.stream.send(message)).await.expect("the socket is open");
     }
 
-    /// The next frame, whatever it is.
-    pub(crate) async fn next(&mut self) -> Value {
+    /// Returns the next frame of any kind.
+    pub async fn next(&mut self) -> Value {
         match self.next_or_close().await {
             Ok(frame) => frame,
             Err(code) => panic!("the server closed the socket ({code:?}); {}", self.recently()),
         }
     }
 
-    /// The next frame, or the code of the close in its place.
-    pub(crate) async fn next_or_close(&mut self) -> Result<Value, Option<u16>> {
+    /// Returns the next frame, or the close code if the server closes.
+    pub async fn next_or_close(&mut self) -> Result<Value, Option<u16>> {
         loop {
             match within("a frame", self.stream.next()).await {
                 Some(Ok(Message::Text(text))) => return Ok(self.took(&text)),
@@ -131,7 +129,7 @@ impl TestSocket {
         if is_durable(&frame) {
             let seq = frame["seq"].as_u64().expect("a durable event has a number");
             if let Some(last) = self.last_seq {
-                assert_eq!(seq, last + 1, "a gap or a double: {frame}");
+                assert_eq!(seq, last + 1, "a gap or a duplicate: {frame}");
             }
             self.last_seq = Some(seq);
         }
@@ -140,7 +138,7 @@ impl TestSocket {
     }
 
     /// Reads on to the first frame for which `is` holds.
-    pub(crate) async fn until(&mut self, what: &str, is: impl Fn(&Value) -> bool) -> Value {
+    pub async fn until(&mut self, what: &str, is: impl Fn(&Value) -> bool) -> Value {
         let found = tokio::time::timeout(super::DEADLINE, async {
             loop {
                 let frame = self.next().await;
@@ -150,30 +148,30 @@ impl TestSocket {
             }
         })
         .await;
-        found.unwrap_or_else(|_| panic!("waited in vain for {what}; {}", self.recently()))
+        found.unwrap_or_else(|_| panic!("timed out waiting for {what}; {}", self.recently()))
     }
 
     /// Reads on to the next action of that name.
-    pub(crate) async fn action(&mut self, name: &str) -> Value {
+    pub async fn action(&mut self, name: &str) -> Value {
         self.until(&format!("the action `{name}`"), |frame| frame["action"] == name).await
     }
 
     /// Reads on to the next observation of that name.
-    pub(crate) async fn observation(&mut self, name: &str) -> Value {
+    pub async fn observation(&mut self, name: &str) -> Value {
         self.until(&format!("the observation `{name}`"), |frame| frame["observation"] == name).await
     }
 
-    /// Reads on to the next piece of that kind.
-    pub(crate) async fn delta(&mut self, kind: &str) -> Value {
+    /// Reads on to the next delta of that kind.
+    pub async fn delta(&mut self, kind: &str) -> Value {
         self.until(&format!("a delta `{kind}`"), |frame| frame["delta"] == kind).await
     }
 
-    pub(crate) async fn status(&mut self, name: &str) -> Value {
+    pub async fn status(&mut self, name: &str) -> Value {
         self.until(&format!("the status `{name}`"), |frame| frame["status"] == name).await
     }
 
     /// Reads on until the session is in that state.
-    pub(crate) async fn state(&mut self, state: &str) -> Value {
+    pub async fn state(&mut self, state: &str) -> Value {
         self.until(&format!("the state `{state}`"), |frame| {
             frame["observation"] == "agent_state_changed" && frame["extras"]["agent_state"] == state
         })
@@ -181,14 +179,14 @@ impl TestSocket {
     }
 
     /// Reads on to the next error of that code; returns its text.
-    pub(crate) async fn error(&mut self, code: &str) -> String {
+    pub async fn error(&mut self, code: &str) -> String {
         let frame = self.until(&format!("the error `{code}`"), |frame| frame.get("error").is_some()).await;
         assert_eq!(frame["error"]["code"], code, "{frame}");
-        frame["error"]["message"].as_str().expect("an error says why").to_owned()
+        frame["error"]["message"].as_str().expect("an error has a message").to_owned()
     }
 
-    /// Reads to the end; the code with which the server closed.
-    pub(crate) async fn closed(&mut self) -> Option<u16> {
+    /// Reads to the end. Returns the code with which the server closed.
+    pub async fn closed(&mut self) -> Option<u16> {
         loop {
             if let Err(code) = self.next_or_close().await {
                 return code;
@@ -196,20 +194,20 @@ impl TestSocket {
         }
     }
 
-    /// The session that `hello` names; reads on to it.
-    pub(crate) async fn session(&mut self) -> String {
+    /// Reads on to the `hello` with a session, and returns the session's id.
+    pub async fn session(&mut self) -> String {
         let hello = |frame: &Value| frame["status"] == "hello" && frame["session"].is_object();
         let frame = self.until("a hello with a session", hello).await;
         frame["session"]["id"].as_str().expect("a session has an id").to_owned()
     }
 
-    /// The durable frames so far.
-    pub(crate) fn events(&self) -> Vec<Value> {
+    /// Returns the durable frames so far.
+    pub fn events(&self) -> Vec<Value> {
         self.seen.iter().filter(|frame| is_durable(frame)).cloned().collect()
     }
 
-    /// The number of the newest durable frame.
-    pub(crate) fn newest(&self) -> Option<u64> {
+    /// Returns the number of the newest durable frame.
+    pub fn newest(&self) -> Option<u64> {
         self.last_seq
     }
 
@@ -220,7 +218,8 @@ impl TestSocket {
     }
 }
 
-/// Of the four families, only durable events say when they were written down.
+/// Returns true for a durable event. Of the four families of frames, only durable events carry the
+/// time of their commit.
 fn is_durable(frame: &Value) -> bool {
     frame.get("at").is_some()
 }

@@ -1,4 +1,4 @@
-//! How a scripted answer looks in each provider's stream of server-sent events.
+//! Encoding of a scripted answer as each provider's stream of server-sent events.
 
 use std::time::{SystemTime, UNIX_EPOCH};
 
@@ -7,28 +7,28 @@ use serde_json::{Value, json};
 
 use super::model::{ScriptedRule, ScriptedTool};
 
-/// A provider's own wire format.
+/// Wire format of a provider.
 #[derive(Debug, Clone, Copy)]
 pub(super) enum ScriptedDialect {
     Anthropic,
     OpenAi,
 }
 
-/// A part of an answer that leaves at once.
+/// Part of an answer, sent as a whole.
 #[derive(Debug, Clone)]
 pub(super) enum ScriptedPiece {
-    /// With how many tokens it was given.
+    /// Start, with the number of input tokens.
     Begin(u64),
     BeginThought,
     Thought(String),
     EndThought,
     BeginText,
     Word(String),
-    /// A word that says when it leaves.
+    /// Word that contains the time at which it leaves.
     Stamp,
     EndText,
     Call(ScriptedTool),
-    /// With how many tokens it was given and took, and whether it ends with a call of a tool.
+    /// End, with the numbers of input and output tokens, and whether a tool call precedes it.
     End {
         given: u64,
         tokens: usize,
@@ -42,7 +42,7 @@ impl ScriptedPiece {
     }
 }
 
-/// The pieces of an answer, in their order.
+/// Returns the pieces of an answer, in order.
 pub(super) fn pieces(rule: &ScriptedRule) -> Vec<ScriptedPiece> {
     let given = rule.input_tokens.unwrap_or(10);
     let mut pieces = vec![ScriptedPiece::Begin(given)];
@@ -70,14 +70,14 @@ pub(super) fn pieces(rule: &ScriptedRule) -> Vec<ScriptedPiece> {
     pieces
 }
 
-/// The text of all that was said since the model spoke last: by the person, or by tools.
+/// Returns the text since the model's last answer: of the user and of tool results.
 pub(super) fn news(body: &Value) -> String {
     let messages = body["messages"].as_array().map(Vec::as_slice).unwrap_or_default();
     let since = messages.iter().rposition(|message| message["role"] == "assistant").map_or(0, |last| last + 1);
     let mut text = String::new();
     // OpenAI's format begins with the agent's own instructions, which may contain any word.
-    let said = messages[since..].iter().filter(|message| message["role"] != "system");
-    said.for_each(|message| collect(message, &mut text));
+    let recent = messages[since..].iter().filter(|message| message["role"] != "system");
+    recent.for_each(|message| collect(message, &mut text));
     text
 }
 
@@ -179,13 +179,13 @@ fn openai(piece: &ScriptedPiece) -> String {
     }
 }
 
-/// Unique, as a provider's are.
+/// Returns a unique id, in the form of a provider's.
 fn call_id() -> String {
     format!("call_{}", ulid::Ulid::generate())
 }
 
-/// Now, in microseconds since 1970, and a space.
+/// Returns the time in microseconds since 1970, and a space.
 fn stamp() -> String {
-    let now = SystemTime::now().duration_since(UNIX_EPOCH).expect("it is later than 1970");
+    let now = SystemTime::now().duration_since(UNIX_EPOCH).expect("the clock is after 1970");
     format!("{} ", now.as_micros())
 }

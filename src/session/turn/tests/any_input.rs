@@ -11,7 +11,7 @@ fn ends(input: &SessionInput, ended: &str) -> bool {
     match input {
         SessionInput::TurnEnded { turn, .. } => turn == ended,
         SessionInput::SandboxLost(_)
-        | SessionInput::StartFailed { .. }
+        | SessionInput::SandboxFailed { .. }
         | SessionInput::Stop { .. }
         | SessionInput::StopIdle { .. }
         | SessionInput::End
@@ -54,7 +54,7 @@ fn any_but_the_end() -> impl Strategy<Value = SessionInput> {
         n().prop_map(|n| SessionInput::SteerMissed { command: format!("command-{n}") }),
         Just(SessionInput::EscalationDue),
         Just(lost()),
-        Just(SessionInput::StartFailed { why: "w".into(), stderr_tail: None }),
+        Just(SessionInput::SandboxFailed { why: "w".into(), stderr_tail: None }),
         n().prop_map(move |n| turn_ended(n, failed())),
         n().prop_map(move |n| SessionInput::UserActionEnded { user_action: format!("act-{n}"), outcome: failed() }),
         (0..3).prop_map(|n| SessionInput::ApprovalRequested { request: format!("r{n}") }),

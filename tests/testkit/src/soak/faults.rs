@@ -1,4 +1,4 @@
-//! The hand that kills.
+//! Fault injection: kills, stops and cuts.
 
 use std::{os::unix::net::UnixStream, process::Command, time::Duration};
 
@@ -6,9 +6,9 @@ use rustix::process::Signal;
 use tokio::time::{Instant, sleep};
 
 use super::world::SoakWorld;
-use crate::harness::{driver::TestDriver, host, server::TestServer};
+use crate::{driver::TestDriver, host, server::TestServer};
 
-/// Kills and stops at random until `end`, and returns the server that lives then.
+/// Injects random faults until `end`, and returns the server that runs then.
 pub(super) async fn inject(
     world: &SoakWorld,
     mut server: TestServer,
@@ -16,10 +16,11 @@ pub(super) async fn inject(
     mut dice: fastrand::Rng,
     end: Instant,
 ) -> TestServer {
-    // However short it is, the server is killed once.
+    // However short the soak is, the server is killed once.
     let mut fault = 0;
     while Instant::now() < end {
-        // Links are cut all the while: it is cheap, and each cut falls on another byte.
+        // Links are cut between the other faults: a cut is cheap, and each one falls on another
+        // byte.
         for _ in 0..dice.u8(1..12) {
             sleep(Duration::from_millis(dice.u64(20..250))).await;
             cut_a_link(world, &server, &mut dice);
@@ -51,7 +52,8 @@ pub(super) async fn inject(
     server
 }
 
-/// Kills the server at random moments and nothing else, so often, and returns the one that lives then.
+/// Kills the server `times` times at random moments, without other faults. Returns the server that
+/// runs then.
 pub(super) async fn kill_the_server(
     world: &SoakWorld,
     mut server: TestServer,
@@ -68,7 +70,8 @@ pub(super) async fn kill_the_server(
     server
 }
 
-/// Kills it and returns the next, which knows from the journal who was at work.
+/// Kills the server and returns the next one, which reads from the journal which sessions are at
+/// work.
 async fn kill(world: &SoakWorld, server: TestServer) -> TestServer {
     let server = server.kill9().await.restart().await;
     let at_work = server.rest.get("/api/sessions?state=running&limit=1").await.expect(200);
@@ -76,7 +79,8 @@ async fn kill(world: &SoakWorld, server: TestServer) -> TestServer {
     server
 }
 
-/// An agent speaks with whoever dials last, and lets go of the server in the middle of whatever it was saying.
+/// Cuts a link by dialling its agent: an agent keeps its newest connection and drops the server's
+/// in the middle of a frame.
 fn cut_a_link(world: &SoakWorld, server: &TestServer, dice: &mut fastrand::Rng) {
     let runs = server.data().join("run");
     if let Some(session) = dice.choice(host::directories(&runs))
@@ -96,10 +100,10 @@ fn kill_a_sandbox(world: &SoakWorld, server: &TestServer, driver: TestDriver, di
             }
         }
         TestDriver::Process => {
-            let keepers = host::keepers(server.home());
-            if let Some(keeper) = dice.choice(keepers) {
+            let jailers = host::jailers(server.home());
+            if let Some(jailer) = dice.choice(jailers) {
                 world.fault("a sandbox was killed from its root");
-                host::kill(keeper, Signal::KILL);
+                host::kill(jailer, Signal::KILL);
             }
         }
     }

@@ -1,12 +1,12 @@
-//! A soak: many sessions at work, clients that come and go, people who change their minds, and a hand that kills whatever
-//! it can reach. What is promised is checked all the while, and once more at the end.
+//! Soak: many sessions at work, clients that come and go, people who change their minds, and random
+//! faults. The promises are checked all the while, and once more at the end.
 //!
 //! | module | what it does |
 //! |---|---|
-//! | `world` | what all the others share, and the ledger of everything that anybody ever saw |
-//! | `wire` | a socket that takes a cut as a matter of course |
-//! | `watcher` | reads a session for ever, over connections that break, and checks each frame |
-//! | `person` | asks for things, again where no answer came |
+//! | `world` | shared state, with a ledger of everything that any client received |
+//! | `wire` | a connection for which a cut is a normal result |
+//! | `watcher` | reads a session for ever, over breaking connections, and checks each frame |
+//! | `person` | sends requests, and repeats those without an answer |
 //! | `faults` | kills, stops and cuts |
 //! | `verdict` | reads every journal to its end and compares |
 
@@ -22,70 +22,70 @@ use std::{collections::BTreeMap, fmt, net::Ipv4Addr, sync::Arc, time::Duration};
 use serde_json::json;
 use tokio::{net::TcpSocket, time::Instant};
 
-pub(crate) use self::world::KILL;
+pub use self::world::KILL;
 use self::world::SoakWorld;
-use crate::harness::{
+use crate::{
     driver::TestDriver,
     model::{ScriptedModel, ScriptedRule, ScriptedTool},
     server::{TestServer, TestServerOptions},
 };
 
-/// What is to be done.
+/// Plan of a soak.
 #[derive(Debug, Clone, Copy)]
-pub(crate) struct SoakPlan {
-    pub(crate) driver: TestDriver,
-    pub(crate) faults: SoakFaults,
-    pub(crate) sessions: usize,
-    pub(crate) seed: u64,
+pub struct SoakPlan {
+    pub driver: TestDriver,
+    pub faults: SoakFaults,
+    pub sessions: usize,
+    pub seed: u64,
 }
 
-/// What is injected, and for how long.
+/// Faults to inject, and for how long.
 #[derive(Debug, Clone, Copy)]
-pub(crate) enum SoakFaults {
-    /// All there are, at random.
+pub enum SoakFaults {
+    /// Random faults of every kind, for this time.
     All(Duration),
-    /// Nothing but the end of the server, so often.
+    /// Only kills of the server, this many.
     KillsOfTheServer(usize),
 }
 
-/// What was done, and what came of it.
+/// Result of a soak.
 #[derive(Debug, Default)]
-pub(crate) struct SoakReport {
-    /// What was injected, and how often.
-    pub(crate) faults: BTreeMap<&'static str, u64>,
-    pub(crate) connections: u64,
-    /// Frames that were compared with what others saw.
-    pub(crate) checked: u64,
+pub struct SoakReport {
+    /// Number of injected faults, by kind.
+    pub faults: BTreeMap<&'static str, u64>,
+    pub connections: u64,
+    /// Frames that were compared with those of other clients.
+    pub checked: u64,
     /// Events in the journals at the end.
-    pub(crate) events: u64,
-    /// Wishes that were answered, and then looked for.
-    pub(crate) requests: u64,
-    pub(crate) turns: u64,
-    /// Sessions at work when the server was killed, of all kills together.
-    pub(crate) hit: u64,
-    /// What was promised and did not hold, in words.
-    pub(crate) broken: Vec<(BrokenPromise, String)>,
+    pub events: u64,
+    /// Requests that were answered and then found in the journal.
+    pub requests: u64,
+    pub turns: u64,
+    /// Sessions at work when the server was killed, summed over all kills.
+    pub hit: u64,
+    /// Broken promises, in words.
+    pub broken: Vec<(BrokenPromise, String)>,
 }
 
-/// How a promise was broken.
+/// Kind of a broken promise.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(crate) enum BrokenPromise {
-    /// What was seen or answered is not there.
+pub enum BrokenPromise {
+    /// An event or an answer that was received is missing.
     Lost,
-    /// It is there, or was done, twice.
+    /// An event or an action exists twice.
     Doubled,
     OutOfOrder,
-    /// It is another than it was, or than it was said to be.
+    /// An event differs from what was received before.
     Changed,
-    /// Something was left behind, or does not come to an end.
+    /// Any other kind: something was left behind, or does not end.
     Otherwise,
 }
 
-/// Runs it to its end.
-pub(crate) async fn soak(plan: SoakPlan) -> SoakReport {
+/// Runs a soak to its end.
+pub async fn soak(plan: SoakPlan) -> SoakReport {
     let model = ScriptedModel::with(script());
-    let place = a_place();
-    let address = place.local_addr().expect("it is bound").to_string();
+    let address = reserved_address();
+    let address = address.local_addr().expect("the socket is bound").to_string();
     let server = TestServer::start(TestServerOptions::anthropic(plan.driver, &model).bind(&address)).await;
     let world = Arc::new(SoakWorld::new(server.rest.clone()));
     let mut sessions = Vec::new();
@@ -107,14 +107,14 @@ pub(crate) async fn soak(plan: SoakPlan) -> SoakReport {
     world.end();
     while let Some(ended) = tasks.join_next().await {
         if let Err(e) = ended {
-            world.broken(BrokenPromise::Otherwise, format!("a part of the soak itself fell: {e}"));
+            world.broken(BrokenPromise::Otherwise, format!("a task of the soak panicked: {e}"));
         }
     }
     verdict::judge(&world, &server, &sessions).await;
     world.report()
 }
 
-/// What the model does, by a word in what it was told last.
+/// Returns the model's rules, each selected by a word in the newest text.
 fn script() -> Vec<ScriptedRule> {
     let tool = |command: &str| Some(ScriptedTool { name: "run".into(), input: json!({ "command": command }) });
     let say = |when: &str, say: &str, times, every_ms| ScriptedRule {
@@ -137,13 +137,15 @@ fn script() -> Vec<ScriptedRule> {
     ]
 }
 
-/// Holds an address that the server can have again after each of its deaths. It is given to nobody who wants any: who listens
-/// at one must ask for it, and must allow others to be bound to it, as the server does.
-fn a_place() -> TcpSocket {
-    let place = TcpSocket::new_v4().expect("a socket");
-    place.set_reuseaddr(true).expect("it can be told so");
-    place.bind((Ipv4Addr::LOCALHOST, 0).into()).expect("a free port");
-    place
+/// Holds an address that the server can bind again after each kill.
+///
+/// The kernel gives the address to no process that binds to port 0. To listen on it, a process must
+/// name it and allow reuse of the address, as the server does.
+fn reserved_address() -> TcpSocket {
+    let address = TcpSocket::new_v4().expect("a socket");
+    address.set_reuseaddr(true).expect("the option can be set");
+    address.bind((Ipv4Addr::LOCALHOST, 0).into()).expect("a free port");
+    address
 }
 
 impl fmt::Display for SoakReport {
@@ -154,8 +156,8 @@ impl fmt::Display for SoakReport {
         }
         writeln!(f, "connections: {}, frames compared: {}", self.connections, self.checked)?;
         let SoakReport { events, turns, hit, .. } = self;
-        writeln!(f, "in the journals: {events} events, {turns} turns; kills of the server hit {hit} amid their work")?;
-        writeln!(f, "wishes answered, and found once each where they were said to be: {}", self.requests)?;
+        writeln!(f, "in the journals: {events} events, {turns} turns; kills of the server hit {hit} sessions at work")?;
+        writeln!(f, "requests answered, and found exactly once at their event: {}", self.requests)?;
         let count = |how| self.broken.iter().filter(|(broken, _)| *broken == how).count();
         let [lost, doubled, out_of_order, changed] =
             [BrokenPromise::Lost, BrokenPromise::Doubled, BrokenPromise::OutOfOrder, BrokenPromise::Changed].map(count);

@@ -1,4 +1,4 @@
-//! Somebody who asks for things, and asks again under the same name where no answer came.
+//! Person who sends requests, and repeats them under the same idempotency key if no answer came.
 
 use std::{sync::Arc, time::Duration};
 
@@ -12,18 +12,18 @@ use super::{
     world::{SoakRequest, SoakRequestOutcome, SoakWorld},
 };
 
-/// How long a person waits for an answer on one connection.
+/// Time that a person waits for an answer on one connection.
 const ANSWER: Duration = Duration::from_secs(3);
 
 const WORDS: [&str; 7] = ["talk", "mumble", "ponder", "work", "flood", "pour", "dawdle"];
 
 enum PersonAnswer {
     Accepted(u64),
-    /// With these words.
-    Refused(Value),
-    /// No answer, or one that says to try again.
+    /// Rejected, with this answer.
+    Rejected(Value),
+    /// No answer, or an answer with a request to retry.
     Unknown,
-    /// Nobody was there to ask.
+    /// No server was there to receive the request.
     NotAsked,
 }
 
@@ -33,7 +33,7 @@ pub(super) async fn ask(world: Arc<SoakWorld>, session: String, mut dice: fastra
         n += 1;
         let (action, args, text) = random_request(n, &mut dice);
         let frame = json!({ "action": action, "args": args, "id": format!("{action}-{n}") });
-        let answer = insist(&world, &session, &frame, &mut dice).await;
+        let answer = repeat_until_answered(&world, &session, &frame, &mut dice).await;
         if let Some(text) = text {
             world.record_request(SoakRequest { session: session.clone(), action, text, answer });
         }
@@ -41,7 +41,7 @@ pub(super) async fn ask(world: Arc<SoakWorld>, session: String, mut dice: fastra
     }
 }
 
-/// What is asked for next, and the words by which it is found again.
+/// Returns the next request, and the text by which the journal is searched for it.
 fn random_request(n: u64, dice: &mut fastrand::Rng) -> (&'static str, Value, Option<String>) {
     match dice.u8(0..20) {
         0..9 => {
@@ -60,10 +60,15 @@ fn random_request(n: u64, dice: &mut fastrand::Rng) -> (&'static str, Value, Opt
     }
 }
 
-async fn insist(world: &SoakWorld, session: &str, frame: &Value, dice: &mut fastrand::Rng) -> SoakRequestOutcome {
+async fn repeat_until_answered(
+    world: &SoakWorld,
+    session: &str,
+    frame: &Value,
+    dice: &mut fastrand::Rng,
+) -> SoakRequestOutcome {
     let (mut first, mut may_be_done) = (None, false);
     while !world.is_over() {
-        // A name is the same whichever way it comes.
+        // An idempotency key is valid for both ways, socket and REST.
         let answer = if frame["action"] == "message" && dice.bool() {
             by_rest(world, session, frame).await
         } else if let Some(mut wire) = SoakConnection::attach(world, session, "tail").await {
@@ -73,23 +78,23 @@ async fn insist(world: &SoakWorld, session: &str, frame: &Value, dice: &mut fast
         };
         match (answer, first) {
             (PersonAnswer::Accepted(seq), None) if seq % 4 != 0 => return SoakRequestOutcome::At(seq),
-            // What is asked again under its name is not done again.
+            // A repeated request with the same key is not done again.
             (PersonAnswer::Accepted(seq), None) => first = Some(seq),
             (PersonAnswer::Accepted(seq), Some(first)) => {
                 if first != seq {
-                    let what = format!("{session}: asked again, {frame} was at {seq} and not at {first}");
+                    let what = format!("{session}: repeated, {frame} was at {seq} instead of {first}");
                     world.broken(BrokenPromise::Changed, what);
                 }
                 return SoakRequestOutcome::At(seq);
             }
-            (PersonAnswer::Refused(why), Some(first)) => {
-                let what = format!("{session}: asked again, {frame} was refused and not at {first}: {why}");
+            (PersonAnswer::Rejected(reason), Some(first)) => {
+                let what = format!("{session}: repeated, {frame} was rejected instead of being at {first}: {reason}");
                 world.broken(BrokenPromise::Changed, what);
                 return SoakRequestOutcome::At(first);
             }
-            // What was asked before may be on its way still.
-            (PersonAnswer::Refused(_), None) if may_be_done => return SoakRequestOutcome::Never,
-            (PersonAnswer::Refused(_), None) => return SoakRequestOutcome::FailedServerStart,
+            // An earlier attempt may still be in flight.
+            (PersonAnswer::Rejected(_), None) if may_be_done => return SoakRequestOutcome::Unknown,
+            (PersonAnswer::Rejected(_), None) => return SoakRequestOutcome::Rejected,
             (PersonAnswer::Unknown, _) => {
                 may_be_done = true;
                 sleep(Duration::from_millis(50)).await;
@@ -97,26 +102,26 @@ async fn insist(world: &SoakWorld, session: &str, frame: &Value, dice: &mut fast
             (PersonAnswer::NotAsked, _) => sleep(Duration::from_millis(50)).await,
         }
     }
-    first.map_or(SoakRequestOutcome::Never, SoakRequestOutcome::At)
+    first.map_or(SoakRequestOutcome::Unknown, SoakRequestOutcome::At)
 }
 
-/// The same over REST.
+/// Sends the request over REST.
 async fn by_rest(world: &SoakWorld, session: &str, frame: &Value) -> PersonAnswer {
     let path = format!("/api/sessions/{session}/messages");
     let request = world.rest.request(Method::POST, &path).timeout(ANSWER).json(&frame["args"]);
-    let key = frame["id"].as_str().expect("a wish has a name");
+    let key = frame["id"].as_str().expect("a request has an idempotency key");
     let Ok(response) = request.header("idempotency-key", key).send().await else { return PersonAnswer::Unknown };
     let status = response.status();
     match response.json::<Value>().await {
         Ok(receipt) if status.is_success() => accepted(receipt),
-        Ok(why) if status.is_client_error() => PersonAnswer::Refused(why),
+        Ok(reason) if status.is_client_error() => PersonAnswer::Rejected(reason),
         Ok(_) | Err(_) => PersonAnswer::Unknown,
     }
 }
 
-/// All that is asked for here is written down.
+/// Reads a receipt. Every request of a person here is recorded as an event.
 fn accepted(receipt: Value) -> PersonAnswer {
-    receipt["seq"].as_u64().map_or(PersonAnswer::Refused(receipt), PersonAnswer::Accepted)
+    receipt["seq"].as_u64().map_or(PersonAnswer::Rejected(receipt), PersonAnswer::Accepted)
 }
 
 async fn once(wire: &mut SoakConnection, frame: &Value) -> PersonAnswer {
@@ -126,14 +131,14 @@ async fn once(wire: &mut SoakConnection, frame: &Value) -> PersonAnswer {
     let until = Instant::now() + ANSWER;
     while Instant::now() < until {
         match wire.receive(ANSWER).await {
-            SoakFrame::Frame(heard) if heard["id"] == frame["id"] && heard["status"] == "accepted" => {
-                return accepted(heard);
+            SoakFrame::Frame(answer) if answer["id"] == frame["id"] && answer["status"] == "accepted" => {
+                return accepted(answer);
             }
-            SoakFrame::Frame(heard) if heard["id"] == frame["id"] && heard["error"].is_object() => {
+            SoakFrame::Frame(answer) if answer["id"] == frame["id"] && answer["error"].is_object() => {
                 let again = ["journal_unavailable", "unavailable", "unanswered"]
                     .iter()
-                    .any(|code| heard["error"]["code"] == *code);
-                return if again { PersonAnswer::Unknown } else { PersonAnswer::Refused(heard) };
+                    .any(|code| answer["error"]["code"] == *code);
+                return if again { PersonAnswer::Unknown } else { PersonAnswer::Rejected(answer) };
             }
             SoakFrame::Frame(_) => {}
             SoakFrame::Nothing | SoakFrame::Cut => break,

@@ -1,4 +1,4 @@
-//! What the journals say in the end, beside what everybody was told.
+//! Verdict: the journals at the end, compared with everything that clients received.
 
 use std::{
     collections::{HashMap, HashSet},
@@ -14,12 +14,12 @@ use super::{
     BrokenPromise,
     world::{SoakChatFrame, SoakRequestOutcome, SoakWorld, hash},
 };
-use crate::harness::{leftovers, rest::RestClient, server::TestServer, socket::TestSocket};
+use crate::{leftovers, rest::RestClient, server::TestServer, socket::TestSocket};
 
-/// How long the sessions may take, all at once, to come to rest when nobody disturbs them any more.
+/// Time that all sessions together may take to become idle after the last fault.
 const REST: Duration = Duration::from_secs(600);
 
-/// How long after that a message may still be on its way back from the agent, whose turn was over when it came.
+/// Further time for a message to return from the agent: a steer that missed its turn.
 const ON_ITS_WAY: Duration = Duration::from_secs(30);
 
 pub(super) async fn judge(world: &SoakWorld, server: &TestServer, sessions: &[String]) {
@@ -27,20 +27,20 @@ pub(super) async fn judge(world: &SoakWorld, server: &TestServer, sessions: &[St
     for (session, rested) in sessions.iter().zip(rested) {
         match rested {
             Ok(()) => history(world, server, session).await,
-            Err(how) => world.broken(BrokenPromise::Otherwise, format!("{session} does not come to rest: {how}")),
+            Err(how) => world.broken(BrokenPromise::Otherwise, format!("{session} does not become idle: {how}")),
         }
     }
     if world.is_broken() {
-        keep(server, sessions).await;
+        save(server, sessions).await;
     }
     for left in leftovers::of(server).await {
         world.broken(BrokenPromise::Otherwise, format!("left behind: {left}"));
     }
 }
 
-/// What is needed to find out why.
-async fn keep(server: &TestServer, sessions: &[String]) {
-    let place = std::path::Path::new(env!("CARGO_MANIFEST_DIR")).join("target/soak");
+/// Saves what is needed to investigate.
+async fn save(server: &TestServer, sessions: &[String]) {
+    let place = std::path::Path::new(crate::WORKSPACE).join("target/soak");
     fs::create_dir_all(&place).expect("the target directory can be written");
     for session in sessions {
         let events: Vec<String> = server.rest.events(session).await.iter().map(Value::to_string).collect();
@@ -51,7 +51,8 @@ async fn keep(server: &TestServer, sessions: &[String]) {
     eprintln!("journals, actors and the server's log are in {}", place.display());
 }
 
-/// Wakes it with a message, waits until it has said its last word, and looks at what the sandbox holds.
+/// Waits until the session is idle and every message has reached the agent; resumes the session as
+/// often as needed.
 async fn wait_until_idle(rest: &RestClient, session: &str) -> Result<(), String> {
     let began = Instant::now();
     let mut quiet: Option<Instant> = None;
@@ -62,11 +63,11 @@ async fn wait_until_idle(rest: &RestClient, session: &str) -> Result<(), String>
         match state.as_str() {
             "idle" if !has_a_queue(&events) => {
                 let quiet = quiet.get_or_insert_with(Instant::now);
-                if ungiven(&events).is_empty() || quiet.elapsed() > ON_ITS_WAY {
+                if undelivered(&events).is_empty() || quiet.elapsed() > ON_ITS_WAY {
                     return Ok(());
                 }
             }
-            // Held after an interrupt, frozen, stopped: a person goes on with it.
+            // Held after an interrupt, paused, stopped or failed: the session is resumed.
             "idle" | "paused" | "stopped" | "failed" => {
                 quiet = None;
                 drop(rest.post(&format!("/api/sessions/{session}/resume"), json!({})).await);
@@ -85,29 +86,30 @@ fn has_a_queue(events: &[Value]) -> bool {
     last.is_some_and(|queue| queue["extras"]["items"].as_array().is_some_and(|items| !items.is_empty()))
 }
 
-/// The messages of a person that the agent was not given exactly once, and how often each was. None of them is taken back here,
-/// and no session is closed.
-fn ungiven(events: &[Value]) -> Vec<(u64, usize)> {
+/// Returns the user's messages that the agent did not receive exactly once, with their counts.
+///
+/// No message is taken back here, and no session is closed.
+fn undelivered(events: &[Value]) -> Vec<(u64, usize)> {
     let mut given: HashMap<u64, usize> = HashMap::new();
     for chat in events.iter().filter(|event| event["observation"] == "chat") {
         *given.entry(chat["cause"].as_u64().unwrap_or_default()).or_default() += 1;
     }
-    let said = events.iter().filter(|event| event["action"] == "message").filter_map(|event| event["seq"].as_u64());
-    let mut ungiven: Vec<_> = said.map(|seq| (seq, given.remove(&seq).unwrap_or_default())).collect();
-    ungiven.retain(|(_, times)| *times != 1);
-    // What nobody said.
-    ungiven.extend(given);
-    ungiven
+    let messages = events.iter().filter(|event| event["action"] == "message").filter_map(|event| event["seq"].as_u64());
+    let mut undelivered: Vec<_> = messages.map(|seq| (seq, given.remove(&seq).unwrap_or_default())).collect();
+    undelivered.retain(|(_, times)| *times != 1);
+    // The rest are turns without a message.
+    undelivered.extend(given);
+    undelivered
 }
 
-/// What an agent says of an item, it says once.
-fn said_again(events: &[Value]) -> Vec<&Value> {
-    let mut said = HashSet::new();
+/// Returns repeated events of an item: an agent reports each at most once.
+fn repeated_events(events: &[Value]) -> Vec<&Value> {
+    let mut reported = HashSet::new();
     let mut of_an_item = events.iter().filter(|event| event["item"].is_string()).collect::<Vec<_>>();
     of_an_item.retain(|event| {
         let is_one = |name: &Value| ["message", "think", "run"].iter().any(|one| name == one);
         let (action, seen) = (&event["action"], &event["observation"]);
-        (is_one(action) || is_one(seen)) && !said.insert((event["item"].to_string(), action.clone(), seen.clone()))
+        (is_one(action) || is_one(seen)) && !reported.insert((event["item"].to_string(), action.clone(), seen.clone()))
     });
     of_an_item
 }
@@ -117,7 +119,7 @@ async fn history(world: &SoakWorld, server: &TestServer, session: &str) {
     let events = server.rest.events(session).await;
     for (n, event) in (1..).zip(&events) {
         if event["seq"] != n {
-            broken(BrokenPromise::OutOfOrder, format!("event {} stands in place {n}", event["seq"]));
+            broken(BrokenPromise::OutOfOrder, format!("event {} is at position {n}", event["seq"]));
             return;
         }
         if event["cause"].as_u64().is_some_and(|cause| cause >= n) {
@@ -126,56 +128,56 @@ async fn history(world: &SoakWorld, server: &TestServer, session: &str) {
     }
     for (seq, seen) in world.seen_of(session) {
         match events.get(seq as usize - 1) {
-            None => broken(BrokenPromise::Lost, format!("event {seq} was seen and is lost")),
+            None => broken(BrokenPromise::Lost, format!("event {seq} was received and is lost")),
             Some(event) if hash(event) != seen => {
-                broken(BrokenPromise::Changed, format!("event {seq} was seen as another: {event}"))
+                broken(BrokenPromise::Changed, format!("event {seq} was received differently: {event}"))
             }
             Some(_) => {}
         }
     }
     check_chat_frames(world, session, &events);
-    let wishes = check_requests(world, session, &events);
+    let requests = check_requests(world, session, &events);
     check_user_actions(world, server, session, &events).await;
     contents(world, server, session, &events).await;
-    for (seq, times) in ungiven(&events) {
+    for (seq, times) in undelivered(&events) {
         let how = if times == 0 { BrokenPromise::Lost } else { BrokenPromise::Doubled };
-        broken(how, format!("the message in event {seq} was given to the agent {times} times"));
+        broken(how, format!("the message in event {seq} reached the agent {times} times"));
     }
-    for event in said_again(&events) {
-        broken(BrokenPromise::Doubled, format!("event {} was there before: {event}", event["seq"]));
+    for event in repeated_events(&events) {
+        broken(BrokenPromise::Doubled, format!("event {} repeats an earlier one: {event}", event["seq"]));
     }
     let chats = events.iter().filter(|event| event["observation"] == "chat").count();
-    world.found(events.len() as u64, chats as u64, wishes);
+    world.found(events.len() as u64, chats as u64, requests);
 }
 
-/// What chats were told is what the events say.
+/// Checks that the frames of chat clients match the events.
 fn check_chat_frames(world: &SoakWorld, session: &str, events: &[Value]) {
-    let told: Vec<_> = world.ledger().chat_frames.iter().filter(|told| told.session == session).cloned().collect();
-    for SoakChatFrame { seq, frame, .. } in told {
+    let frames: Vec<_> = world.ledger().chat_frames.iter().filter(|frame| frame.session == session).cloned().collect();
+    for SoakChatFrame { seq, frame, .. } in frames {
         let Some(event) = events.get(seq as usize - 1) else {
-            world.broken(BrokenPromise::Lost, format!("{session}: a chat was told of event {seq}, which is lost"));
+            world.broken(BrokenPromise::Lost, format!("{session}: a chat received event {seq}, which is lost"));
             continue;
         };
-        let said = frame["content"].as_str().unwrap_or_default();
+        let text = frame["content"].as_str().unwrap_or_default();
         let content = event["content"].as_str().unwrap_or_default();
         let is_so = match frame["type"].as_str().unwrap_or_default() {
-            "text_delta" => event["observation"] == "message" && content.ends_with(said),
-            "thinking" => event["observation"] == "think" && content.ends_with(said),
+            "text_delta" => event["observation"] == "message" && content.ends_with(text),
+            "thinking" => event["observation"] == "think" && content.ends_with(text),
             "tool_use_start" => event["action"] == frame["tool_name"] && event["args"] == frame["tool_input"],
-            "tool_result" => said == content || event["extras"]["detail"] == said,
+            "tool_result" => text == content || event["extras"]["detail"] == text,
             "cost_update" => event["observation"] == "usage",
             _ => event["observation"].is_string(),
         };
         if !is_so {
             world.broken(
                 BrokenPromise::Changed,
-                format!("{session}: of event {seq} a chat was told {frame}, and it is {event}"),
+                format!("{session}: for event {seq} a chat received {frame}, and the journal has {event}"),
             );
         }
     }
 }
 
-/// Each wish is where the server said that it is, and nowhere else.
+/// Checks that each request is at the event that its answer named, and nowhere else.
 fn check_requests(world: &SoakWorld, session: &str, events: &[Value]) -> u64 {
     let mut at: HashMap<&str, Vec<u64>> = HashMap::new();
     for event in events.iter().filter(|event| event["source"] == "user") {
@@ -184,13 +186,14 @@ fn check_requests(world: &SoakWorld, session: &str, events: &[Value]) -> u64 {
             at.entry(text).or_default().push(event["seq"].as_u64().unwrap_or_default());
         }
     }
-    let wishes: Vec<_> = world.ledger().requests.iter().filter(|wish| wish.session == session).cloned().collect();
-    for wish in &wishes {
-        let found = at.get(wish.text.as_str()).map(Vec::as_slice).unwrap_or_default();
-        let right = match wish.answer {
+    let requests: Vec<_> =
+        world.ledger().requests.iter().filter(|request| request.session == session).cloned().collect();
+    for request in &requests {
+        let found = at.get(request.text.as_str()).map(Vec::as_slice).unwrap_or_default();
+        let right = match request.answer {
             SoakRequestOutcome::At(seq) => found == [seq],
-            SoakRequestOutcome::FailedServerStart => found.is_empty(),
-            SoakRequestOutcome::Never => found.len() <= 1,
+            SoakRequestOutcome::Rejected => found.is_empty(),
+            SoakRequestOutcome::Unknown => found.len() <= 1,
         };
         if !right {
             let how = match found {
@@ -198,14 +201,17 @@ fn check_requests(world: &SoakWorld, session: &str, events: &[Value]) -> u64 {
                 [_] => BrokenPromise::Changed,
                 _ => BrokenPromise::Doubled,
             };
-            let what = format!("{session}: {} `{}` ({:?}) is found at {found:?}", wish.action, wish.text, wish.answer);
+            let what = format!(
+                "{session}: {} `{}` ({:?}) is found at {found:?}",
+                request.action, request.text, request.answer
+            );
             world.broken(how, what);
         }
     }
-    wishes.iter().filter(|wish| matches!(wish.answer, SoakRequestOutcome::At(_))).count() as u64
+    requests.iter().filter(|request| matches!(request.answer, SoakRequestOutcome::At(_))).count() as u64
 }
 
-/// Each command of a person ran at most once, and ran if it says so.
+/// Checks that each command of a person ran at most once, and ran if its event reports a result.
 async fn check_user_actions(world: &SoakWorld, server: &TestServer, session: &str, events: &[Value]) {
     let after = events.len();
     let mut socket = TestSocket::attach_after(&server.rest, session, after).await;
@@ -223,20 +229,20 @@ async fn check_user_actions(world: &SoakWorld, server: &TestServer, session: &st
         if output.starts_with("act-") && !listed.contains(&output) {
             world.broken(
                 BrokenPromise::Lost,
-                format!("{session}: event {} says that `{output}` ran, and it did not", event["seq"]),
+                format!("{session}: event {} reports that `{output}` ran, but it did not", event["seq"]),
             );
         }
     }
 }
 
-/// Prints little, over a time …
+/// Command with little output, over a time.
 pub(super) const WORK: &str = "i=0; while [ $i -lt 40 ]; do i=$((i+1)); echo line $i; sleep 0.01; done; echo MARK";
-/// … more than fits into an event …
+/// Command with more output than fits into an event.
 pub(super) const FLOOD: &str = "seq 1 20000; echo MARK";
-/// … and more than fits into a report.
+/// Command with more output than fits into a report.
 pub(super) const POUR: &str = "seq 1 600000; echo MARK";
 
-/// What was printed is there whole, also where it was too large for its event.
+/// Checks that outputs can be fetched whole, also those that are too large for their event.
 async fn contents(world: &SoakWorld, server: &TestServer, session: &str, events: &[Value]) {
     let printed = |word: &str, lines| (1..=lines).map(|n| format!("{word}{n}\n")).collect::<String>() + "MARK\n";
     let prints = [(WORK, printed("line ", 40)), (FLOOD, printed("", 20_000)), (POUR, printed("", 600_000))];
@@ -249,8 +255,12 @@ async fn contents(world: &SoakWorld, server: &TestServer, session: &str, events:
             None => event["content"].as_str().unwrap_or_default().to_owned(),
         };
         if kept != *whole {
-            let what =
-                format!("{session}: of event {} {} bytes are kept, not {}", event["seq"], kept.len(), whole.len());
+            let what = format!(
+                "{session}: event {} has {} bytes of content instead of {}",
+                event["seq"],
+                kept.len(),
+                whole.len()
+            );
             world.broken(BrokenPromise::Lost, what);
         }
     }
@@ -260,7 +270,7 @@ async fn contents(world: &SoakWorld, server: &TestServer, session: &str, events:
 mod tests {
     use super::*;
 
-    fn said(seq: u64) -> Value {
+    fn message(seq: u64) -> Value {
         json!({ "seq": seq, "source": "user", "item": format!("message-{seq}"), "action": "message" })
     }
 
@@ -270,10 +280,10 @@ mod tests {
 
     #[test]
     fn each_message_is_given_once() {
-        let check = |events: &[Value], expected: &[(u64, usize)]| assert_eq!(ungiven(events), expected);
-        check(&[said(1), chat(2, 1), said(3), said(4), chat(5, 4), chat(6, 3)], &[]);
-        check(&[said(1), chat(2, 1), said(3)], &[(3, 0)]);
-        check(&[said(1), chat(2, 1), chat(3, 1)], &[(1, 2)]);
+        let check = |events: &[Value], expected: &[(u64, usize)]| assert_eq!(undelivered(events), expected);
+        check(&[message(1), chat(2, 1), message(3), message(4), chat(5, 4), chat(6, 3)], &[]);
+        check(&[message(1), chat(2, 1), message(3)], &[(3, 0)]);
+        check(&[message(1), chat(2, 1), chat(3, 1)], &[(1, 2)]);
         check(&[chat(2, 1)], &[(1, 1)]);
     }
 
@@ -281,7 +291,7 @@ mod tests {
     fn nothing_is_said_twice_of_an_item() {
         let of = |seq: u64, item: &str, what: &str, name: &str| json!({ "seq": seq, "item": item, what: name });
         let check = |events: &[Value], expected: &[u64]| {
-            let again: Vec<_> = said_again(events).iter().filter_map(|event| event["seq"].as_u64()).collect();
+            let again: Vec<_> = repeated_events(events).iter().filter_map(|event| event["seq"].as_u64()).collect();
             assert_eq!(again, expected);
         };
         let ran = [of(1, "a", "action", "run"), of(2, "a", "observation", "run"), of(3, "b", "observation", "run")];

@@ -1,4 +1,5 @@
-//! Somebody who watches one session for ever, over connections that break, and now and then does not read for a while.
+//! Client that watches one session for ever, over breaking connections, with occasional pauses in
+//! its reading.
 
 use std::{
     collections::{HashMap, HashSet},
@@ -15,35 +16,38 @@ use super::{
     world::{SoakChatFrame, SoakWorld},
 };
 
-/// How long after the end a watcher waits for the last events.
+/// Time that a watcher waits for the last events after the end.
 const QUIET: Duration = Duration::from_millis(500);
 
 struct SoakWatcher {
     world: Arc<SoakWorld>,
     session: String,
-    /// The newest event that it has.
+    /// Number of the newest event received.
     cursor: u64,
-    /// What it has read of items that still grow, by item and kind: also over connections, and a server that was killed.
+    /// Text read of items that still grow, by item and kind. Kept over connections and kills of the
+    /// server.
     growing: HashMap<(String, String), String>,
-    /// How far it has come in outputs that still grow, by item.
+    /// Position in outputs that still grow, by item.
     printed: HashMap<String, OutputPosition>,
 }
 
-/// Where the next piece of an output begins, in bytes.
+/// Beginning of the next piece of an output, in bytes.
 enum OutputPosition {
     Exactly(u64),
-    /// Who falls behind is shown the newest as if it began there: so far at least.
+    /// Lower bound. A client that falls behind receives the newest bytes as if the output began
+    /// there.
     AtLeast(u64),
 }
 
-/// How much of an output is kept for who falls behind, in bytes. Of a shorter one nobody misses anything.
+/// Tail of an output that is kept for clients that fall behind, in bytes. A shorter output is
+/// received whole.
 const OUTPUT_TAIL_BYTES: u64 = 256 << 10;
 
 pub(super) async fn watch(world: Arc<SoakWorld>, session: String, mut dice: fastrand::Rng) {
     let mut watcher = SoakWatcher { world, session, cursor: 0, growing: HashMap::new(), printed: HashMap::new() };
     while !watcher.world.is_over() {
         if dice.u8(0..8) == 0 {
-            // Somebody new: everything once more, from the start.
+            // Becomes a new client that reads everything again, from the start.
             (watcher.cursor, watcher.growing, watcher.printed) = (0, HashMap::new(), HashMap::new());
         }
         if dice.u8(0..6) == 0 {
@@ -80,7 +84,7 @@ impl SoakWatcher {
         self.world.fault("a client's connection was cut");
     }
 
-    /// For a while as a client that wants no more than a chat.
+    /// Watches for a while as a chat client.
     async fn chat(&self, dice: &mut fastrand::Rng) {
         let Some(mut wire) = SoakConnection::chat(&self.world, &self.session).await else {
             return sleep(Duration::from_millis(dice.u64(5..100))).await;
@@ -102,14 +106,11 @@ impl SoakWatcher {
                 _ => false,
             };
             if !is_right {
-                self.broken(BrokenPromise::Changed, format!("a chat was told what does not belong there: {frame}"));
+                self.broken(BrokenPromise::Changed, format!("a chat received a frame outside its protocol: {frame}"));
             }
             let Some(seq) = frame["seq"].as_u64() else { continue };
             if seq < newest {
-                self.broken(
-                    BrokenPromise::OutOfOrder,
-                    format!("a chat was told of event {seq} after {newest}: {frame}"),
-                );
+                self.broken(BrokenPromise::OutOfOrder, format!("a chat received event {seq} after {newest}: {frame}"));
             }
             newest = seq;
             self.world.record_chat_frame(SoakChatFrame { session: self.session.clone(), seq, frame });
@@ -139,7 +140,8 @@ impl SoakWatcher {
         self.cursor = seq;
         self.world.saw(&self.session, seq, frame);
         let (Some(item), Some(observation)) = (frame["item"].as_str(), frame["observation"].as_str()) else { return };
-        // What was read while it grew is how it ends; of a long output a client may have had the end only.
+        // The final text equals the text read while the item grew. Of a long output, a client may
+        // have received only the end.
         let kind = match observation {
             "message" => "text",
             "think" => "thinking",
@@ -151,7 +153,7 @@ impl SoakWatcher {
         {
             self.broken(
                 BrokenPromise::Changed,
-                format!("event {seq} is not what was read of it: {read:?} became {}", frame["content"]),
+                format!("event {seq} differs from its deltas: {read:?} became {}", frame["content"]),
             );
         }
         self.growing.retain(|(grown, _), _| grown != item);
@@ -166,16 +168,16 @@ impl SoakWatcher {
         }
         let read = self.growing.entry((item, kind.to_owned())).or_default();
         match offset {
-            // Told anew on another connection, in as many pieces as it likes.
+            // On another connection the text begins again, in any number of pieces.
             Some(0) if content.starts_with(&*read) || read.starts_with(content) => *read = content.to_owned(),
             Some(0) => {
-                let what = format!("{read:?} was read, and now it begins with {frame}");
+                let what = format!("{read:?} was received before, and the text now begins with {frame}");
                 self.broken(BrokenPromise::Changed, what);
             }
             Some(offset) if offset as usize == read.len() => read.push_str(content),
             _ => {
                 let had = read.len();
-                self.broken(BrokenPromise::OutOfOrder, format!("a piece that begins elsewhere than at {had}: {frame}"));
+                self.broken(BrokenPromise::OutOfOrder, format!("a delta does not begin at {had}: {frame}"));
             }
         }
     }
@@ -188,7 +190,7 @@ impl SoakWatcher {
             None => false,
         };
         if !goes_on {
-            self.broken(BrokenPromise::Lost, format!("output that does not go on where it was: {frame}"));
+            self.broken(BrokenPromise::Lost, format!("output does not continue at its position: {frame}"));
         }
         let next = if offset == 0 {
             OutputPosition::AtLeast(bytes)

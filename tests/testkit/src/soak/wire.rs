@@ -1,4 +1,4 @@
-//! A client's connection, a socket or a stream of server-sent events, in a world where servers die.
+//! Connection of a client, a socket or a stream of server-sent events, that expects servers to die.
 
 use std::time::Duration;
 
@@ -14,7 +14,7 @@ use tokio_tungstenite::{
 
 use super::world::SoakWorld;
 
-/// How long a server may take for a handshake before it counts as gone.
+/// Time for a handshake before the server counts as gone.
 const HANDSHAKE: Duration = Duration::from_secs(5);
 
 pub(super) enum SoakConnection {
@@ -22,7 +22,7 @@ pub(super) enum SoakConnection {
     Stream { body: BoxStream<'static, reqwest::Result<Bytes>>, read: Vec<u8> },
 }
 
-/// What came over it.
+/// Frame that came over a connection.
 pub(super) enum SoakFrame {
     Frame(Value),
     Nothing,
@@ -31,7 +31,7 @@ pub(super) enum SoakFrame {
 }
 
 impl SoakConnection {
-    /// `None` where nobody answers.
+    /// Attaches to a session. Returns `None` if the server does not answer.
     pub(super) async fn attach(
         world: &SoakWorld,
         session: &str,
@@ -40,7 +40,7 @@ impl SoakConnection {
         SoakConnection::open(world, &format!("/ws?session={session}&after={after}")).await
     }
 
-    /// The same session in the few words of a chat, from now on.
+    /// Attaches to the same session with the chat protocol, from now on.
     pub(super) async fn chat(world: &SoakWorld, session: &str) -> Option<SoakConnection> {
         SoakConnection::open(world, &format!("/ws/sessions/{session}/chat")).await
     }
@@ -59,7 +59,7 @@ impl SoakConnection {
         Some(SoakConnection::Socket(Box::new(wire)))
     }
 
-    /// The same as server-sent events, which say nothing but what happens.
+    /// Opens the session's stream of server-sent events, which has only durable events and deltas.
     pub(super) async fn stream(world: &SoakWorld, session: &str, after: u64) -> Option<SoakConnection> {
         let path = format!("/api/sessions/{session}/events?after={after}");
         let request = world.rest.request(Method::GET, &path).header("accept", "text/event-stream");
@@ -96,14 +96,14 @@ impl SoakConnection {
         }
     }
 
-    /// False where it could not be sent; a stream says nothing.
+    /// Sends a frame. Returns false if the frame could not be sent; a stream cannot send.
     pub(super) async fn say(&mut self, frame: &Value) -> bool {
         let SoakConnection::Socket(socket) = self else { return false };
         matches!(timeout(HANDSHAKE, socket.send(Message::text(frame.to_string()))).await, Ok(Ok(())))
     }
 }
 
-/// Takes the first whole frame with data off what was read.
+/// Removes the first complete frame with data from the bytes read.
 fn next_frame(read: &mut Vec<u8>) -> Option<Value> {
     loop {
         let end = read.windows(2).position(|two| two == b"\n\n")?;

@@ -1,4 +1,4 @@
-//! What all parts of a soak share.
+//! State that all parts of a soak share.
 
 use std::{
     collections::{BTreeMap, HashMap},
@@ -10,10 +10,10 @@ use serde_json::Value;
 use tokio::sync::watch;
 
 use super::{BrokenPromise, SoakReport};
-use crate::harness::rest::RestClient;
+use crate::rest::RestClient;
 
-/// The fault that no soak goes without.
-pub(crate) const KILL: &str = "the server was killed";
+/// Fault that occurs in every soak.
+pub const KILL: &str = "the server was killed";
 
 pub(super) struct SoakWorld {
     pub(super) rest: RestClient,
@@ -21,38 +21,38 @@ pub(super) struct SoakWorld {
     over: watch::Sender<bool>,
 }
 
-/// Everything that anybody was told.
+/// Everything that any client received.
 #[derive(Default)]
 pub(super) struct SoakLedger {
-    /// Session and seq → a hash of the event, as whoever saw it first saw it.
+    /// Session and seq → hash of the event as its first client received it.
     pub(super) seen: HashMap<(String, u64), u64>,
     pub(super) requests: Vec<SoakRequest>,
     pub(super) chat_frames: Vec<SoakChatFrame>,
     report: SoakReport,
 }
 
-/// Something that a person asked for under a name.
+/// Request of a person, sent with an idempotency key.
 #[derive(Debug, Clone)]
 pub(super) struct SoakRequest {
     pub(super) session: String,
     pub(super) action: &'static str,
-    /// Occurs in no other wish.
+    /// Text that occurs in no other request.
     pub(super) text: String,
     pub(super) answer: SoakRequestOutcome,
 }
 
-/// What a person knows of a wish in the end.
+/// Outcome of a request, as its person sees it at the end.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum SoakRequestOutcome {
-    /// It is done, and this event says so.
+    /// Done; recorded as this event.
     At(u64),
-    /// It is not done.
-    FailedServerStart,
-    /// No answer came in time, so that it may be done or not.
-    Never,
+    /// Rejected.
+    Rejected,
+    /// No answer in time: done or not done.
+    Unknown,
 }
 
-/// What a chat was told of an event.
+/// Frame of a chat client for an event.
 #[derive(Debug, Clone)]
 pub(super) struct SoakChatFrame {
     pub(super) session: String,
@@ -66,7 +66,7 @@ impl SoakWorld {
     }
 
     pub(super) fn ledger(&self) -> MutexGuard<'_, SoakLedger> {
-        self.ledger.lock().expect("no part of the soak panics while it writes")
+        self.ledger.lock().expect("lock is never poisoned: no holder panics")
     }
 
     pub(super) fn is_over(&self) -> bool {
@@ -81,7 +81,7 @@ impl SoakWorld {
         *self.ledger().report.faults.entry(what).or_default() += 1;
     }
 
-    /// The server was killed while so many sessions were at work.
+    /// Counts a kill of the server, and the sessions that were at work then.
     pub(super) fn killed(&self, at_work: u64) {
         self.fault(KILL);
         self.ledger().report.hit += at_work;
@@ -100,7 +100,8 @@ impl SoakWorld {
         !self.ledger().report.broken.is_empty()
     }
 
-    /// Somebody saw this event: it must be the one that others saw under its number.
+    /// Records an event that a client received. Every client must receive the same event under its
+    /// number.
     pub(super) fn saw(&self, session: &str, seq: u64, event: &Value) {
         let hash = hash(event);
         let mut ledger = self.ledger();
@@ -108,33 +109,33 @@ impl SoakWorld {
         let first = *ledger.seen.entry((session.to_owned(), seq)).or_insert(hash);
         drop(ledger);
         if first != hash {
-            self.broken(BrokenPromise::Changed, format!("{session}: event {seq} is another one now: {event}"));
+            self.broken(BrokenPromise::Changed, format!("{session}: event {seq} has changed: {event}"));
         }
     }
 
-    /// A chat was told this; the journal says in the end whether it is so.
-    pub(super) fn record_chat_frame(&self, told: SoakChatFrame) {
+    /// Records a frame of a chat client. The journal is compared with it at the end.
+    pub(super) fn record_chat_frame(&self, frame: SoakChatFrame) {
         let mut ledger = self.ledger();
         ledger.report.checked += 1;
-        ledger.chat_frames.push(told);
+        ledger.chat_frames.push(frame);
     }
 
-    pub(super) fn record_request(&self, wish: SoakRequest) {
-        self.ledger().requests.push(wish);
+    pub(super) fn record_request(&self, request: SoakRequest) {
+        self.ledger().requests.push(request);
     }
 
-    pub(super) fn found(&self, events: u64, turns: u64, wishes: u64) {
+    pub(super) fn found(&self, events: u64, turns: u64, requests: u64) {
         let report = &mut self.ledger().report;
         report.events += events;
         report.turns += turns;
-        report.requests += wishes;
+        report.requests += requests;
     }
 
     pub(super) fn report(&self) -> SoakReport {
         std::mem::take(&mut self.ledger().report)
     }
 
-    /// Which events of a session were seen by anybody.
+    /// Returns the events of a session that any client received, with their hashes.
     pub(super) fn seen_of(&self, session: &str) -> BTreeMap<u64, u64> {
         let ledger = self.ledger();
         let of_it = ledger.seen.iter().filter(|((id, _), _)| id == session);
@@ -142,7 +143,7 @@ impl SoakWorld {
     }
 }
 
-/// The same for the same JSON, however it is written.
+/// Hashes JSON. Equal values give equal hashes, in any formatting.
 pub(super) fn hash(event: &Value) -> u64 {
     let mut hasher = DefaultHasher::new();
     event.to_string().hash(&mut hasher);
