@@ -4,7 +4,7 @@
 //! |---|---|
 //! | `cargo xtask test` | sets the machine up and runs the checks of a [`steps::Lane`] in order |
 //! | `cargo xtask bench` | measures the `dist` binaries; the benches are in `benches/product/` |
-//! | `cargo xtask soak` | injects random faults and checks the promises; see `tests/testkit/src/soak/` |
+//! | `cargo xtask soak` | injects random faults; checks the promises (`tests/testkit/src/soak/`) |
 
 use std::process::{Command, ExitCode};
 
