@@ -261,7 +261,6 @@ impl Config {
 }
 
 /// Returns true if `text` is an origin as browsers send it: lower case, no path, no trailing slash.
-
 fn is_origin(text: &str) -> bool {
     let host = text.strip_prefix("https://").or_else(|| text.strip_prefix("http://"));
     host.is_some_and(|host| {

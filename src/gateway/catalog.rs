@@ -149,7 +149,6 @@ pub(super) fn official_url(api: ProviderApi) -> &'static str {
 
 /// Joins `base` and `path`, which begins with `/v1`. Anthropic's SDK takes a base URL without
 /// `/v1`, OpenAI's with it. Both forms are accepted.
-
 pub(super) fn upstream_url(api: ProviderApi, base: &str, path: &str) -> String {
     let base = base.trim_end_matches('/');
     let base = if base.is_empty() { official_url(api) } else { base };

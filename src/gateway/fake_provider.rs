@@ -291,7 +291,6 @@ impl FakeModelResponse {
 }
 
 /// Counts a response while it is being streamed.
-
 struct FakeStreamGuard(Arc<FakeProviderState>);
 
 impl FakeStreamGuard {

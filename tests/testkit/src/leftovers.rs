@@ -22,10 +22,10 @@ pub type OpenResources = BTreeMap<String, usize>;
 ///
 /// Not counted are:
 /// - connections with a live peer: the clients decide how long theirs last, and connections to a
-/// model's service are kept for a while, for the next call;
+///   model's service are kept for a while, for the next call;
 /// - the files of the log and the index, whose number varies;
 /// - the resources of each thread that runs tasks: some of these threads start after the server is
-/// ready.
+///   ready.
 pub fn open(pid: i32) -> OpenResources {
     let alive = established(pid);
     let mut open = OpenResources::new();

@@ -118,6 +118,7 @@ pub struct FailedServerStart {
 }
 
 impl TestServerHome {
+    #[expect(clippy::new_without_default, reason = "creating a directory is no default")]
     pub fn new() -> TestServerHome {
         let dir = tempfile::Builder::new().prefix("greenroom-it-").tempdir().expect("a temporary directory");
         TestServerHome { disk: None, dir, fresh: leftovers::OpenResources::new() }
