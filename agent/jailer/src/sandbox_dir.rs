@@ -112,6 +112,14 @@ mod tests {
 
     use super::*;
 
+    #[test]
+    fn record_of_an_earlier_version_is_read() {
+        let text = r#"{"boot":"b","keeper":{"pid":7,"started":9},"init":{"pid":8,"started":10},"cgroup":null}"#;
+        let running: RunningSandbox = serde_json::from_str(text).expect("an earlier version wrote this text");
+        assert_eq!((running.jailer.pid, running.init.started), (7, 10));
+        assert_eq!(serde_json::to_string(&running).expect("a record is JSON"), text);
+    }
+
     /// Longest possible exit.
     fn longest_exit() -> JailExit {
         JailExit { code: Some(i64::MIN), out_of_memory: false, stderr_tail: "\0".repeat(STDERR_TAIL) }
