@@ -16,7 +16,7 @@ unsafe extern "C" {
 /// Releases the program's code and constants. The kernel reads them back from the page cache when
 /// they are needed.
 ///
-/// All processes of a program share these pages. To find out if a page is in use, however, the
+/// The processes of a program share these pages. To find out if a page is in use, however, the
 /// kernel checks every process that maps the page.
 pub fn release_code_pages() {
     let Range { start, end } = code_range();

@@ -1,6 +1,6 @@
 //! Index on disk: sled, and the checks that make it trustworthy. Only this file uses sled.
 //!
-//! One tree holds everything:
+//! The catalog is one tree:
 //! - `s<session>`: the session itself.
 //! - `p<session><seq>`: up to 128 locations from that event on.
 //! - `checkpoint 2`: the end of the log up to which the tree is complete, with a digest of all

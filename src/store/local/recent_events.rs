@@ -7,7 +7,7 @@ use super::super::{JournalEvent, ReadLimit, Seq, SessionId, StoredEvent};
 
 /// Bound: 1 MiB per session and 64 MiB in all. When full: the oldest batch is evicted.
 ///
-/// One commit can hold thousands of events of one session, or a few of each of a thousand. Both
+/// A commit can hold thousands of events of one session, or a few of each of a thousand. Both
 /// must stay until their followers read them. Otherwise a flood is read back from the log.
 ///
 /// Eviction is FIFO over all sessions, not LRU. If a thousand sessions append in turn, the least
