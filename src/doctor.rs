@@ -13,7 +13,7 @@ use crate::{
         DockerDriver, SandboxDriver,
         process::{ProcessDriver, ProcessOptions},
     },
-    store::local::LocalStore,
+    store,
     wiring,
 };
 
@@ -83,7 +83,7 @@ fn data(config: &Config) -> DoctorFinding {
     let path = config.data.dir.display();
     match DataDir::open(&config.data.dir) {
         Err(e) => wrong(e),
-        Ok(data) => match LocalStore::open(&data.journal()) {
+        Ok(data) => match store::open_durable(&config.data, &data) {
             Ok(_) => match wiring::check_volumes_exclude(&wiring::volumes(&config.sandbox), data.path()) {
                 Ok(()) => DoctorFinding::Fine(format!("`{path}`")),
                 Err(e) => wrong(e),

@@ -14,7 +14,7 @@ use tracing::{info, warn};
 
 use crate::{
     actor_registry::ActorRegistry,
-    config::{Config, JournalBackend},
+    config::Config,
     data::{CurrentToken, DataDir, DataError, NodeClaim},
     directory::{self, Directory, ShutDown},
     frontend,
@@ -23,11 +23,7 @@ use crate::{
     sandbox::{SandboxDriver, SandboxError, WorkspaceDirs, remove_tree, sandbox_paths},
     session,
     session_threads::SessionThreads,
-    store::{
-        SessionRecord, Store,
-        in_memory::MemoryStore,
-        local::{LocalStore, OpenError},
-    },
+    store::{self, OpenError, SessionRecord},
     sweeper::{self, Sweeper},
     web, wiring,
 };
@@ -105,10 +101,7 @@ pub async fn start(config: Config) -> Result<RunningServer, StartError> {
     // The port before the journal, so that the likelier mistake is reported first.
     let listener = listen(&config)?;
     let bound = listener.local_addr()?;
-    let store: Arc<dyn Store> = match config.data.journal {
-        JournalBackend::Local => Arc::new(LocalStore::open(&data.journal())?),
-        JournalBackend::Memory => Arc::new(MemoryStore::new()),
-    };
+    let store = store::open(&config.data, &data)?;
     let gateway = Gateway::new(wiring::gateway_options(&config.model))?;
     let sandbox = driver::choose_driver(&config, &data, &node, &*store).await?;
     let actor_registry = ActorRegistry::default();

@@ -38,6 +38,9 @@ const FENCES: [(&str, &str); 6] = [
     ("libmimalloc_sys", "allocator"),
 ];
 
+/// Driver modules with the port that alone may name each. Tests may name all of them.
+const DRIVERS: [(&str, &str); 2] = [("store::local", "store"), ("store::in_memory", "store")];
+
 #[test]
 fn modules_import_only_from_layers_below() {
     let mut wrong = Vec::new();
@@ -57,6 +60,25 @@ fn modules_import_only_from_layers_below() {
         wrong.is_empty(),
         "these imports go sideways or up:\n  {}\nMove what is shared to a lower layer, or pass it in from above (a trait \
          here, its implementation there). The order is LAYERS in tests/layers.rs",
+        wrong.join("\n  ")
+    );
+}
+
+#[test]
+fn drivers_are_named_only_behind_their_ports() {
+    let mut wrong = Vec::new();
+    for (path, source) in sources() {
+        let is_test = path.iter().any(|part| part == "tests" || part == "tests.rs");
+        let product = source.split("#[cfg(test)]").next().unwrap_or_default();
+        for (driver, port) in DRIVERS {
+            if !is_test && module_of(&path) != port && imports(product).contains(driver) {
+                wrong.push(format!("src/{}: `crate::{driver}`", path.display()));
+            }
+        }
+    }
+    assert!(
+        wrong.is_empty(),
+        "these files name a driver:\n  {}\nOpen it with a function of the port, such as `store::open`",
         wrong.join("\n  ")
     );
 }

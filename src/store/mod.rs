@@ -16,6 +16,7 @@ pub(crate) mod faulty;
 pub mod in_memory;
 mod listing;
 pub mod local;
+mod open;
 mod session_change;
 
 use std::{borrow::Cow, fmt, io, str::FromStr, sync::Arc};
@@ -25,6 +26,8 @@ use bytes::Bytes;
 use greenroom_protocol::observation::AgentState;
 use serde::{Deserialize, Deserializer, Serialize, Serializer, ser};
 use serde_json::value::RawValue;
+
+pub use self::open::{OpenError, open, open_durable, open_to_read};
 
 /// Identifier of a session: a ULID. Ids sort by creation time.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, PartialOrd, Ord, Serialize, Deserialize)]

@@ -13,7 +13,7 @@ use super::{DamagePolicy, TransferCounts, TransferError, export, import};
 use crate::{
     config::Config,
     data::DataDir,
-    store::{SessionId, Store, local::LocalStore},
+    store::{self, SessionId, Store},
 };
 
 /// Runs `greenroom export`. Writes `output` atomically, or writes to stdout until the reader closes
@@ -116,23 +116,19 @@ pub async fn import_from(config: &Config, file: &Path) -> Result<(), String> {
 /// [`DataDir`] exists.
 fn open(config: &Config) -> Result<(DataDir, Arc<dyn Store>), String> {
     let data = DataDir::open(&config.data.dir).map_err(|e| e.to_string())?;
-    let store = LocalStore::open(&data.journal()).map_err(|e| e.to_string())?;
-    Ok((data, Arc::new(store)))
+    let store = store::open_durable(&config.data, &data).map_err(|e| e.to_string())?;
+    Ok((data, store))
 }
 
-/// Opens the data directory and its journal to read. On a read-only disk, opens both as they are. A
-/// kernel makes a failing disk read-only.
+/// Opens the data directory and its journal to read. On a read-only disk, opens both as they are.
 fn open_to_read(config: &Config) -> Result<(DataDir, Arc<dyn Store>), String> {
     let data = match DataDir::open(&config.data.dir) {
         Err(error) if error.is_read_only() => DataDir::open_to_read(&config.data.dir),
         opened => opened,
     };
     let data = data.map_err(|e| e.to_string())?;
-    let store = match LocalStore::open(&data.journal()) {
-        Err(error) if error.is_read_only() => LocalStore::open_to_read(&data.journal()),
-        opened => opened,
-    };
-    Ok((data, Arc::new(store.map_err(|e| e.to_string())?)))
+    let store = store::open_to_read(&config.data, &data).map_err(|e| e.to_string())?;
+    Ok((data, store))
 }
 
 #[cfg(test)]

@@ -51,7 +51,6 @@ use bytes::Bytes;
 use futures::future::BoxFuture;
 use tokio::{sync::oneshot, task::spawn_blocking};
 
-pub use self::open::OpenError;
 use self::{
     commit_queue::{ChangeRequest, CommitQueue, JournalRequest},
     committer::{Committer, FlushThresholds, SyncDataFn},
@@ -62,7 +61,7 @@ use self::{
     shared::SharedJournal,
 };
 use super::{
-    AppendBatch, AppendError, CompactionStats, ContentSlice, Epoch, JournalEvent, ReadLimit, Seq, SessionId,
+    AppendBatch, AppendError, CompactionStats, ContentSlice, Epoch, JournalEvent, OpenError, ReadLimit, Seq, SessionId,
     SessionListing, SessionQuery, SessionRecord, SessionSnapshot, Store, StoreError, StoredEvent, listing,
     session_change::{ChangeFailure, SessionChange, SessionEntry, reject_foreign_record},
 };

@@ -20,29 +20,7 @@ use super::{
     segment::{self, LogPosition, SEGMENT_HEADER_LEN, Segment, SegmentCache, SegmentFileKind, SegmentHeader},
     shared::{BaseIndex, JournalState, SharedJournal},
 };
-use crate::store::{SessionId, StoreError, session_change::SessionEntry};
-
-/// Reason why a directory cannot be opened.
-#[derive(Debug, thiserror::Error)]
-pub enum OpenError {
-    #[error("`{path}` is in use by another server; stop that server, or choose another directory with `--data`")]
-    InUse { path: PathBuf },
-    #[error("`{path}` was written by a newer version; start that version, or choose another directory with `--data`")]
-    Newer { path: PathBuf },
-    #[error("cannot use `{path}`: {source}")]
-    Io {
-        path: PathBuf,
-        #[source]
-        source: io::Error,
-    },
-}
-
-impl OpenError {
-    /// Reports if the disk is read-only.
-    pub fn is_read_only(&self) -> bool {
-        matches!(self, OpenError::Io { source, .. } if source.kind() == io::ErrorKind::ReadOnlyFilesystem)
-    }
-}
+use crate::store::{OpenError, SessionId, StoreError, session_change::SessionEntry};
 
 /// Most frames of a cut commit that are named in the log message.
 const MAX_NAMED_FRAMES: usize = 20;

@@ -14,9 +14,9 @@ mod tail;
 
 use std::{fs, os::unix::fs::PermissionsExt, path::Path};
 
-use super::{LocalStore, OpenError, StoreSizes, committer::FlushThresholds, log_writer::SegmentSizes};
+use super::{LocalStore, StoreSizes, committer::FlushThresholds, log_writer::SegmentSizes};
 use crate::store::{
-    AppendError, CompactionStats, ReadLimit, SessionId, SessionQuery, Store, StoreError, StoredEvent,
+    AppendError, CompactionStats, OpenError, ReadLimit, SessionId, SessionQuery, Store, StoreError, StoredEvent,
     contract::{ALL, claimed, contract, event, events, expected, record},
 };
 
