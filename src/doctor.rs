@@ -13,8 +13,7 @@ use crate::{
         DockerDriver, SandboxDriver,
         process::{ProcessDriver, ProcessOptions},
     },
-    store,
-    wiring,
+    store, wiring,
 };
 
 /// Finding of one check, a line of the report.

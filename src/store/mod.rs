@@ -5,8 +5,10 @@
 //! | [`local`] | one node: the log is the durable truth, sled is an index that can be rebuilt |
 //! | [`in_memory`] | tests, and `--data memory`: nothing survives the process |
 //!
+//! The cache of the newest events (`cached`) sits above the driver.
 //! Every driver passes `contract.rs` before the config offers it. See docs/internals/journal.md.
 
+mod cached;
 #[cfg(test)]
 #[allow(clippy::unwrap_used, reason = "a failed unwrap fails the test")]
 pub(crate) mod contract;
@@ -17,6 +19,7 @@ pub mod in_memory;
 mod listing;
 pub mod local;
 mod open;
+mod recent_events;
 mod session_change;
 
 use std::{borrow::Cow, fmt, io, str::FromStr, sync::Arc};

@@ -2,7 +2,7 @@
 
 use std::{io, path::PathBuf, sync::Arc};
 
-use super::{Store, in_memory::MemoryStore, local::LocalStore};
+use super::{Store, cached::CachedStore, in_memory::MemoryStore, local::LocalStore};
 use crate::{
     config::{DataConfig, JournalBackend},
     data::DataDir,
@@ -41,7 +41,8 @@ impl OpenError {
 /// [`OpenError`] names the file and the way out.
 pub fn open(config: &DataConfig, data: &DataDir) -> Result<Arc<dyn Store>, OpenError> {
     match config.journal {
-        JournalBackend::Local => Ok(Arc::new(LocalStore::open(&data.journal())?)),
+        JournalBackend::Local => Ok(Arc::new(CachedStore::new(LocalStore::open(&data.journal())?))),
+        // Holds all events in memory anyway.
         JournalBackend::Memory => Ok(Arc::new(MemoryStore::new())),
     }
 }

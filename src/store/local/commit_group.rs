@@ -15,7 +15,7 @@ use super::{
     shared::JournalState,
 };
 use crate::store::{
-    Epoch, JournalEvent, Seq, SessionId,
+    Epoch, Seq, SessionId,
     session_change::{ChangeFailure, ChangeRejection, SessionChange, SessionEntry, decide},
 };
 
@@ -66,7 +66,7 @@ struct AdmittedChange {
 }
 
 enum PublishedChange {
-    Events { at: Seq, events: Vec<JournalEvent> },
+    Events { at: Seq, count: u32 },
     Forgotten,
     RecordOnly,
 }
@@ -79,13 +79,16 @@ impl CommitGroup {
 
     pub(super) fn admit(&mut self, request: ChangeRequest, known: &DecisionBase<'_>) {
         let row = request.row();
-        let ChangeRequest { session, change, payload, events, reply } = request;
+        let ChangeRequest { session, change, payload, reply } = request;
         let (kind, what) = match &change {
             SessionChange::Create(_) => (FrameKind::Create, PublishedChange::RecordOnly),
             SessionChange::Put { .. } => (FrameKind::Put, PublishedChange::RecordOnly),
             SessionChange::Claim => (FrameKind::Claim, PublishedChange::RecordOnly),
-            SessionChange::Append { .. } if events.is_empty() => (FrameKind::Append, PublishedChange::RecordOnly),
-            SessionChange::Append { at, .. } => (FrameKind::Append, PublishedChange::Events { at: *at, events }),
+            SessionChange::Append { events: 0, .. } => (FrameKind::Append, PublishedChange::RecordOnly),
+            // A batch is bounded in bytes, so its count fits in 32 bits.
+            SessionChange::Append { at, events, .. } => {
+                (FrameKind::Append, PublishedChange::Events { at: *at, count: *events as u32 })
+            }
             SessionChange::Forget => (FrameKind::Forget, PublishedChange::Forgotten),
         };
         let earlier_failure = row.and_then(|row| self.failed_rows.get(&row).or_else(|| known.failed_row(row)));
@@ -166,11 +169,10 @@ impl CommitGroup {
 }
 
 impl PublishedChange {
-    /// Returns the number of events in the frame. A batch is bounded in bytes, so it fits in 32
-    /// bits.
+    /// Returns the number of events in the frame.
     fn count(&self) -> u32 {
         match self {
-            PublishedChange::Events { events, .. } => events.len() as u32,
+            PublishedChange::Events { count, .. } => *count,
             PublishedChange::Forgotten | PublishedChange::RecordOnly => 0,
         }
     }
@@ -179,14 +181,12 @@ impl PublishedChange {
 impl AdmittedChange {
     fn publish(self, state: &mut JournalState, base: LogPosition) {
         match self.what {
-            PublishedChange::Events { at, events } => {
+            PublishedChange::Events { at, .. } => {
                 let position = LogPosition { segment: base.segment, offset: base.offset + self.offset };
                 state.unflushed.add(self.session, EventLocation { first: at + 1, at: Some(position) });
-                state.recent.push(self.session, at, events);
             }
             PublishedChange::Forgotten => {
                 state.unflushed.forget(self.session);
-                state.recent.forget(self.session);
                 state.purged_since.get_or_insert_with(Instant::now);
             }
             PublishedChange::RecordOnly => {}

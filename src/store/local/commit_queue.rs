@@ -9,7 +9,7 @@ use std::{
 use tokio::sync::oneshot;
 
 use crate::store::{
-    Epoch, JournalEvent, SessionId,
+    Epoch, SessionId,
     session_change::{ChangeFailure, SessionChange, SessionEntry},
 };
 
@@ -22,8 +22,6 @@ pub(super) struct ChangeRequest {
     pub(super) change: SessionChange,
     /// The change as it goes into the log. Encoded by the caller to relieve the committers.
     pub(super) payload: Vec<u8>,
-    /// The events once more, for [`RecentEvents`](super::recent_events::RecentEvents).
-    pub(super) events: Vec<JournalEvent>,
     pub(super) reply: oneshot::Sender<ChangeOutcome>,
 }
 
@@ -265,13 +263,7 @@ mod tests {
     fn request(session: SessionId, bytes: usize) -> JournalRequest {
         let (reply, _) = oneshot::channel();
         let payload = vec![0; bytes];
-        JournalRequest::Change(Box::new(ChangeRequest {
-            session,
-            change: SessionChange::Claim,
-            payload,
-            events: Vec::new(),
-            reply,
-        }))
+        JournalRequest::Change(Box::new(ChangeRequest { session, change: SessionChange::Claim, payload, reply }))
     }
 
     #[test]

@@ -85,14 +85,6 @@ impl Compactor {
     /// Runs one compaction. Blocks until it ends.
     pub(super) fn run(&self) -> Result<CompactionStats, StoreError> {
         let mut cache = self.cache();
-        let old = self.shared.state_mut().recent.age();
-        loop {
-            // Freed without the lock on the state.
-            let batches = self.shared.state_mut().recent.take_old(old);
-            if batches.is_empty() {
-                break;
-            }
-        }
         self.shared.flush_index()?;
         if self.should_close_segment() {
             match self.close_segment() {

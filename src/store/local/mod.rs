@@ -11,7 +11,7 @@
 //! ```
 //! - An append passes `commit_queue`, `commit_group`, `log_writer` and `in_flight`. `committer`
 //!   drives all four.
-//! - Readers read from `recent_events` in memory, or through `reader` from the log.
+//! - Readers read through `reader` from the log.
 //! - `open` and `replay` read the log back at start.
 
 mod archive;
@@ -27,7 +27,6 @@ mod in_flight;
 mod log_writer;
 mod open;
 mod reader;
-mod recent_events;
 mod replay;
 mod scan;
 mod segment;
@@ -175,18 +174,14 @@ impl LocalStore {
         &self,
         session: SessionId,
         change: SessionChange,
-        events: Vec<JournalEvent>,
+        events: &[JournalEvent],
     ) -> impl Future<Output = Result<Option<SessionEntry>, ChangeFailure>> + Send + use<> {
         let (reply, answer) = oneshot::channel();
-        let payload = encode(&change, &events);
+        let payload = encode(&change, events);
         let queued = match payload.len() {
-            0..=MAX_BATCH_BYTES => self.queue.push(JournalRequest::Change(Box::new(ChangeRequest {
-                session,
-                change,
-                payload,
-                events,
-                reply,
-            }))),
+            0..=MAX_BATCH_BYTES => {
+                self.queue.push(JournalRequest::Change(Box::new(ChangeRequest { session, change, payload, reply })))
+            }
             len => Err(batch_too_large(len)),
         };
         async move {
@@ -197,7 +192,7 @@ impl LocalStore {
 
     /// Carries out a change that does not remove the session.
     async fn submit_record(&self, session: SessionId, change: SessionChange) -> Result<SessionEntry, StoreError> {
-        let after = self.submit(session, change, Vec::new()).await;
+        let after = self.submit(session, change, &[]).await;
         after.map_err(|failure| failure.into_store_error(session))?.ok_or(StoreError::NoSession(session))
     }
 
@@ -276,7 +271,7 @@ impl Store for LocalStore {
         }
         let stops = record.as_deref().is_some_and(|record| !listing::has_agent(record.state));
         let change = SessionChange::Append { epoch, at, events: events.len() as u64, mark, record };
-        let answer = self.submit(session, change, events);
+        let answer = self.submit(session, change, &events);
         let contents = self.contents.clone();
         Box::pin(async move {
             let after = answer.await.map_err(|failure| failure.into_append_error(session))?;
@@ -288,15 +283,9 @@ impl Store for LocalStore {
     }
 
     async fn read(&self, session: SessionId, after: Seq, limit: ReadLimit) -> Result<Vec<StoredEvent>, StoreError> {
-        {
-            let state = self.shared.state();
-            let tail = state.sessions.get(&session).ok_or(StoreError::NoSession(session))?.tail;
-            if after >= tail {
-                return Ok(Vec::new());
-            }
-            if let Some(events) = state.recent.read(session, after, limit) {
-                return Ok(events);
-            }
+        let tail = self.shared.state().sessions.get(&session).ok_or(StoreError::NoSession(session))?.tail;
+        if after >= tail {
+            return Ok(Vec::new());
         }
         let shared = self.shared.clone();
         blocking(move || reader::read(&shared, session, after, limit)).await
@@ -323,7 +312,7 @@ impl Store for LocalStore {
 
     async fn forget(&self, session: SessionId) -> Result<(), StoreError> {
         if self.has_session(session) {
-            let forgotten = self.submit(session, SessionChange::Forget, Vec::new()).await;
+            let forgotten = self.submit(session, SessionChange::Forget, &[]).await;
             forgotten.map_err(|failure| failure.into_store_error(session))?;
         }
         let contents = self.contents.clone();

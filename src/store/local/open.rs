@@ -15,7 +15,6 @@ use super::{
     event_locations::EventLocations,
     frame::{self, FRAME_HEADER_LEN, FrameKind, HeaderError},
     log_writer::{LogWriter, SegmentSizes},
-    recent_events::RecentEvents,
     replay::LogReplay,
     segment::{self, LogPosition, SEGMENT_HEADER_LEN, Segment, SegmentCache, SegmentFileKind, SegmentHeader},
     shared::{BaseIndex, JournalState, SharedJournal},
@@ -92,7 +91,6 @@ pub(super) fn open(dir: &Path, sizes: SegmentSizes) -> Result<OpenedJournal, Ope
     let LogReplay { sessions, locations, touched, .. } = replay;
     let state = JournalState {
         sessions,
-        recent: RecentEvents::default(),
         unflushed: locations,
         changed_sessions: touched,
         end,
@@ -116,7 +114,6 @@ pub(super) fn open_to_read(dir: &Path) -> Result<ReadOnlyJournal, OpenError> {
     warn_of_damage(&mut replay, &log_dir);
     let state = JournalState {
         sessions: replay.sessions,
-        recent: RecentEvents::default(),
         unflushed: replay.locations,
         changed_sessions: replay.touched,
         end,

@@ -17,7 +17,6 @@ use std::{
 use super::{
     catalog::{Catalog, CatalogError},
     event_locations::{EventLocation, EventLocations, IndexLookup, locations_from},
-    recent_events::RecentEvents,
     replay::LogReplay,
     segment::{LogPosition, Segment, SegmentCache},
 };
@@ -26,7 +25,6 @@ use crate::store::{Seq, SessionId, StoreError, session_change::SessionEntry};
 #[derive(Debug)]
 pub(super) struct JournalState {
     pub(super) sessions: HashMap<SessionId, SessionEntry>,
-    pub(super) recent: RecentEvents,
     pub(super) unflushed: EventLocations,
     /// Sessions whose entry in the base index is out of date.
     pub(super) changed_sessions: HashSet<SessionId>,

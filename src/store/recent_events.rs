@@ -1,9 +1,8 @@
-//! Newest events of active sessions, in memory. Followers of a session read here instead of from
-//! disk.
+//! Newest events of active sessions, in memory. The same for every driver: see `cached`.
 
 use std::collections::{BTreeMap, HashMap, VecDeque};
 
-use super::super::{JournalEvent, ReadLimit, Seq, SessionId, StoredEvent};
+use super::{JournalEvent, ReadLimit, Seq, SessionId, StoredEvent};
 
 /// Bound: 1 MiB per session and 64 MiB in all. When full: the oldest batch is evicted.
 ///
@@ -28,13 +27,16 @@ pub(super) struct RecentEvents {
     clock: u64,
     /// Clock at the last call of [`RecentEvents::age`].
     old_until: u64,
+    /// Number of calls of [`RecentEvents::forget`].
+    purges: u64,
     bytes: usize,
 }
 
-/// Newest events of one session, without a gap.
+/// Newest events of one session.
 #[derive(Debug, Default)]
 struct SessionTail {
-    /// Never empty.
+    /// Never empty. In the order of the events. A gap is an append whose answer is not processed
+    /// yet.
     batches: VecDeque<RecentBatch>,
     bytes: usize,
 }
@@ -65,18 +67,26 @@ impl RecentBatch {
 }
 
 impl RecentEvents {
+    /// Returns the number of purges so far, for a later [`RecentEvents::push`].
+    pub(super) fn purges(&self) -> u64 {
+        self.purges
+    }
+
     /// Adds `events`, which follow event `at`.
-    pub(super) fn push(&mut self, session: SessionId, at: Seq, events: Vec<JournalEvent>) {
+    ///
+    /// Drops `events` if a session was purged after `purges` was read: it may be this session.
+    pub(super) fn push(&mut self, session: SessionId, at: Seq, events: Vec<JournalEvent>, purges: u64) {
+        if purges != self.purges {
+            return;
+        }
         self.clock += 1;
         let batch = RecentBatch { clock: self.clock, first: at + 1, bytes: cost(&events), events };
-        let newest = self.tails.get(&session).and_then(|tail| tail.batches.back());
-        if newest.is_some_and(|newest| newest.end() != batch.first) {
-            self.forget(session);
-        }
         let tail = self.tails.entry(session).or_default();
         tail.bytes += batch.bytes;
         self.bytes += batch.bytes;
-        tail.batches.push_back(batch);
+        // The answers of pipelined appends may be processed in another order.
+        let position = tail.batches.partition_point(|other| other.first < batch.first);
+        tail.batches.insert(position, batch);
         self.order.insert(self.clock, session);
         while self.tails.get(&session).is_some_and(|tail| tail.bytes > MAX_SESSION_BYTES) {
             self.take_oldest_of(session);
@@ -124,7 +134,9 @@ impl RecentEvents {
         Some(batch)
     }
 
+    /// Drops the events of a session that is purged.
     pub(super) fn forget(&mut self, session: SessionId) {
+        self.purges += 1;
         if let Some(tail) = self.tails.remove(&session) {
             for batch in &tail.batches {
                 self.order.remove(&batch.clock);
@@ -133,21 +145,26 @@ impl RecentEvents {
         }
     }
 
-    /// Returns the events after `after`, or `None` if some of them are not here.
+    /// Returns the events after `after`, up to a gap. `None` if the next event is not here.
     pub(super) fn read(&self, session: SessionId, after: Seq, limit: ReadLimit) -> Option<Vec<StoredEvent>> {
         let batches = &self.tails.get(&session)?.batches;
-        let next = after + 1;
-        if next < batches.front()?.first {
+        let mut next = after.checked_add(1)?;
+        let begin = batches.partition_point(|batch| batch.end() <= next);
+        if batches.get(begin)?.first > next {
             return None;
         }
         let mut page = RecentPage::new(limit);
-        for batch in batches.range(batches.partition_point(|batch| batch.end() <= next)..) {
-            let skipped = next.saturating_sub(batch.first) as usize;
+        for batch in batches.range(begin..) {
+            if batch.first > next {
+                break;
+            }
+            let skipped = (next - batch.first) as usize;
             for (seq, event) in (batch.first..).zip(&batch.events).skip(skipped) {
                 if !page.take(seq, event.clone()) {
                     return Some(page.events);
                 }
             }
+            next = batch.end();
         }
         Some(page.events)
     }
@@ -182,6 +199,12 @@ impl RecentPage {
 mod tests {
     use super::*;
 
+    impl RecentEvents {
+        fn add(&mut self, session: SessionId, at: Seq, events: Vec<JournalEvent>) {
+            self.push(session, at, events, self.purges);
+        }
+    }
+
     fn event(len: usize) -> JournalEvent {
         JournalEvent { kind: "".into(), json: vec![b'x'; len].into() }
     }
@@ -204,31 +227,36 @@ mod tests {
         let session = SessionId::from_bytes([1; 16]);
         let mut recent = RecentEvents::default();
         for at in 0..100 {
-            recent.push(session, at, vec![event(MAX_SESSION_BYTES / 20)]);
+            recent.add(session, at, vec![event(MAX_SESSION_BYTES / 20)]);
         }
         assert!(recent.bytes <= MAX_SESSION_BYTES);
         check_sums(&recent);
         assert_eq!(recent.read(session, 0, ALL), None);
         assert_eq!(numbers(&recent.read(session, 98, ALL).unwrap()), [99, 100]);
-        assert_eq!(recent.read(session, 100, ALL), Some(Vec::new()));
+        assert_eq!(recent.read(session, 100, ALL), None);
     }
 
     #[test]
     fn read_starts_inside_batch() {
         let session = SessionId::from_bytes([1; 16]);
         let mut recent = RecentEvents::default();
-        recent.push(session, 4, vec![event(1); 3]);
-        recent.push(session, 7, vec![event(1); 2]);
+        recent.add(session, 4, vec![event(1); 3]);
+        recent.add(session, 7, vec![event(1); 2]);
         assert_eq!(recent.read(session, 3, ALL), None);
-        for (after, expected) in [(4, &[5, 6, 7, 8, 9][..]), (6, &[7, 8, 9]), (7, &[8, 9]), (8, &[9]), (9, &[])] {
+        for (after, expected) in [(4, &[5, 6, 7, 8, 9][..]), (6, &[7, 8, 9]), (7, &[8, 9]), (8, &[9])] {
             assert_eq!(numbers(&recent.read(session, after, ALL).unwrap()), expected);
         }
         let few = ReadLimit { events: 2, bytes: usize::MAX };
         assert_eq!(numbers(&recent.read(session, 5, few).unwrap()), [6, 7]);
-        // A gap in the numbers drops the earlier events.
-        recent.push(session, 20, vec![event(1)]);
-        assert_eq!(recent.read(session, 8, ALL), None);
-        assert_eq!(numbers(&recent.read(session, 20, ALL).unwrap()), [21]);
+        assert_eq!(recent.read(session, 9, ALL), None);
+        assert_eq!(recent.read(session, Seq::MAX, ALL), None);
+        // A read ends at a gap in the numbers, until the gap is filled.
+        recent.add(session, 10, vec![event(1)]);
+        assert_eq!(numbers(&recent.read(session, 7, ALL).unwrap()), [8, 9]);
+        assert_eq!(recent.read(session, 9, ALL), None);
+        assert_eq!(numbers(&recent.read(session, 10, ALL).unwrap()), [11]);
+        recent.add(session, 9, vec![event(1)]);
+        assert_eq!(numbers(&recent.read(session, 7, ALL).unwrap()), [8, 9, 10, 11]);
         check_sums(&recent);
         recent.forget(session);
         assert_eq!((recent.bytes, recent.tails.len(), recent.order.len()), (0, 0, 0));
@@ -239,9 +267,9 @@ mod tests {
         let mut recent = RecentEvents::default();
         let session = |n: u8| SessionId::from_bytes([n; 16]);
         for n in 0..100 {
-            recent.push(session(n), 0, vec![event(MAX_SESSION_BYTES / 2)]);
-            recent.push(session(n), 1, vec![event(MAX_SESSION_BYTES / 4)]);
-            recent.push(session(0), u64::from(n) + 2, vec![event(1)]);
+            recent.add(session(n), 0, vec![event(MAX_SESSION_BYTES / 2)]);
+            recent.add(session(n), 1, vec![event(MAX_SESSION_BYTES / 4)]);
+            recent.add(session(0), u64::from(n) + 2, vec![event(1)]);
         }
         assert!(recent.bytes <= MAX_TOTAL_BYTES);
         check_sums(&recent);
@@ -256,7 +284,7 @@ mod tests {
         let (sessions, len) = (100, MAX_TOTAL_BYTES / 100 / 8 - 2 * OVERHEAD);
         for at in 0..20 {
             for n in 0..sessions {
-                recent.push(SessionId::from_bytes([n; 16]), at, vec![event(len)]);
+                recent.add(SessionId::from_bytes([n; 16]), at, vec![event(len)]);
             }
         }
         for n in 0..sessions {
@@ -268,15 +296,15 @@ mod tests {
     fn events_older_than_one_sweep_are_dropped() {
         let [quiet, busy] = [1, 2].map(|n| SessionId::from_bytes([n; 16]));
         let mut recent = RecentEvents::default();
-        recent.push(quiet, 0, vec![event(10)]);
-        recent.push(busy, 0, vec![event(10)]);
+        recent.add(quiet, 0, vec![event(10)]);
+        recent.add(busy, 0, vec![event(10)]);
         let take = |recent: &mut RecentEvents| {
             let old = recent.age();
             std::iter::from_fn(|| Some(recent.take_old(old)).filter(|some| !some.is_empty())).flatten().count()
         };
         assert_eq!(take(&mut recent), 0);
         for at in 1..=2 * MAX_BATCHES_PER_TAKE as Seq {
-            recent.push(busy, at, vec![event(10)]);
+            recent.add(busy, at, vec![event(10)]);
         }
         assert_eq!(take(&mut recent), 2);
         assert_eq!(recent.read(quiet, 0, ALL), None);
