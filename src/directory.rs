@@ -386,7 +386,7 @@ fn shutting_down() -> RequestError {
 fn request_error(error: &StoreError) -> RequestError {
     match error {
         StoreError::NoSession(id) => RequestError::NoSession(id.to_string()),
-        StoreError::Conflict { .. }
+        StoreError::Fenced
         | StoreError::Damaged { .. }
         | StoreError::DamagedContent { .. }
         | StoreError::BadCursor(_)

@@ -1,6 +1,6 @@
 //! Creates sessions, exactly once per idempotency key.
 
-use actix::prelude::*;
+use actix::{fut::LocalBoxActorFuture, prelude::*};
 use greenroom_protocol::observation::AgentState;
 use tokio::sync::oneshot;
 
@@ -11,7 +11,7 @@ use crate::{
         RequestError, Session, check_name, check_title, initial_state,
         messages::{GetView, StartTask},
     },
-    store::{OpaqueState, SessionId, SessionRecord, UsageTotals},
+    store::{CreateOutcome, OpaqueState, SessionId, SessionRecord, UsageTotals},
 };
 
 /// Name of the only agent.
@@ -77,7 +77,7 @@ impl Handler<Create> for Directory {
         let store = self.store.clone();
         let stored = async move { store.create(record).await }.into_actor(self);
         Box::pin(stored.then(move |stored, directory, ctx| match stored {
-            Ok(_) => {
+            Ok(CreateOutcome::Created(_)) => {
                 let (reply_to, opened) = oneshot::channel();
                 if let Some(SessionSlot::Opening(waiting)) = directory.slots.get_mut(&id) {
                     waiting.push(reply_to);
@@ -91,13 +91,11 @@ impl Handler<Create> for Directory {
                     })
                     .boxed_local()
             }
-            Err(e) => {
-                directory.keys.forget(id);
-                directory.creating -= 1;
-                let error = request_error(&e);
-                directory.opened(id, Err(error.clone()), ctx);
-                fut::ready(Err(error)).boxed_local()
+            Ok(CreateOutcome::Exists(_)) => {
+                let text = format!("session `{id}` exists already; try again, for another id");
+                directory.not_created(id, RequestError::Unavailable(text), ctx)
             }
+            Err(e) => directory.not_created(id, request_error(&e), ctx),
         }))
     }
 }
@@ -112,6 +110,18 @@ async fn created(session: Addr<Session>, task: Option<String>, is_new: bool) -> 
 }
 
 impl Directory {
+    fn not_created(
+        &mut self,
+        id: SessionId,
+        error: RequestError,
+        ctx: &mut Context<Directory>,
+    ) -> LocalBoxActorFuture<Directory, Result<CreatedSession, RequestError>> {
+        self.keys.forget(id);
+        self.creating -= 1;
+        self.opened(id, Err(error.clone()), ctx);
+        fut::ready(Err(error)).boxed_local()
+    }
+
     fn record(&self, id: SessionId, new: &NewSession, key: Option<String>) -> Result<SessionRecord, RequestError> {
         check_title(new.title.as_deref())?;
         for (what, name) in

@@ -329,7 +329,7 @@ impl Session {
     /// not.
     fn view(&self) -> SessionView {
         let tail = self.broadcast.tail();
-        let snapshot = SessionSnapshot { record: SessionRecord::clone(&self.record), revision: 0, tail, mark: None };
+        let snapshot = SessionSnapshot { record: SessionRecord::clone(&self.record), tail, mark: None };
         SessionView::new(&snapshot, self.broadcast.subscriber_count())
     }
 

@@ -102,7 +102,7 @@ pub(crate) fn hello(boot: &str) -> HelloReceived {
 /// Creates a session in `store`. Its agent has sent the hello of boot `b`.
 pub(super) async fn idle_session(store: Arc<dyn Store>) -> (SessionId, Addr<Session>) {
     let new = SessionRecord { state: AgentState::Starting, ..record("") };
-    let id = store.create(new).await.expect("session is new").record.id;
+    let id = store.create(new).await.expect("session is new").into_snapshot().record.id;
     let (epoch, snapshot) = store.claim(id).await.expect("session exists");
     let deps = session_deps(store, ActorRegistry::default());
     let session =

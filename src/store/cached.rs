@@ -12,8 +12,9 @@ use futures::future::BoxFuture;
 use tokio::task::spawn_blocking;
 
 use super::{
-    AppendBatch, AppendError, CompactionStats, ContentSlice, Epoch, ReadLimit, Seq, SessionId, SessionListing,
-    SessionQuery, SessionRecord, SessionSnapshot, Store, StoreError, StoredEvent, recent_events::RecentEvents,
+    AppendBatch, AppendError, CompactionStats, ContentSlice, CreateOutcome, Epoch, ReadLimit, Seq, SessionId,
+    SessionListing, SessionQuery, SessionRecord, SessionSnapshot, Store, StoreError, StoredEvent,
+    recent_events::RecentEvents,
 };
 
 /// Driver with the newest events in memory. Followers of a session read there instead of from disk.
@@ -55,7 +56,7 @@ impl<S: Store> CachedStore<S> {
 
 #[async_trait]
 impl<S: Store> Store for CachedStore<S> {
-    async fn create(&self, record: SessionRecord) -> Result<SessionSnapshot, StoreError> {
+    async fn create(&self, record: SessionRecord) -> Result<CreateOutcome, StoreError> {
         self.driver.create(record).await
     }
 
@@ -93,10 +94,6 @@ impl<S: Store> Store for CachedStore<S> {
 
     async fn get(&self, session: SessionId) -> Result<Option<SessionSnapshot>, StoreError> {
         self.driver.get(session).await
-    }
-
-    async fn put(&self, record: SessionRecord, revision: u64) -> Result<SessionSnapshot, StoreError> {
-        self.driver.put(record, revision).await
     }
 
     async fn list(&self, query: SessionQuery) -> Result<SessionListing, StoreError> {

@@ -8,8 +8,8 @@ use futures::{StreamExt, stream::FuturesOrdered};
 use greenroom_protocol::observation::AgentState;
 
 use super::{
-    AppendBatch, AppendError, ContentSlice, JournalEvent, ReadLimit, ReportMark, Seq, SessionId, SessionQuery,
-    SessionRecord, Store, StoreError, StoredEvent, UsageTotals,
+    AppendBatch, AppendError, ContentSlice, CreateOutcome, JournalEvent, ReadLimit, ReportMark, Seq, SessionId,
+    SessionQuery, SessionRecord, SessionSnapshot, Store, StoreError, StoredEvent, UsageTotals,
 };
 
 /// Generates one test per rule. `$fresh` returns a guard and an empty store that lives as long.
@@ -18,7 +18,8 @@ macro_rules! contract {
         $crate::store::contract::contract!($fresh;
             appends_read_back_in_order, append_beside_tail_conflicts, pipelined_appends_commit_in_order,
             appends_behind_failed_append_are_rejected, append_of_older_epoch_is_fenced,
-            mark_and_record_commit_with_events, record_changes_only_at_its_revision, list_searches_filters_and_pages,
+            mark_and_record_commit_with_events, create_of_existing_id_changes_nothing,
+            racing_creates_agree_on_one_session, list_searches_filters_and_pages,
             live_lists_sessions_that_have_not_ended, forget_removes_every_trace, contents_are_stored_per_session,
             content_is_assembled_from_pieces, content_with_hole_is_dropped,
             unfinished_contents_of_stopped_sessions_are_dropped, read_stops_at_limits,
@@ -76,7 +77,7 @@ pub(super) fn expected(session: SessionId, tail: Seq) -> Vec<StoredEvent> {
 }
 
 pub(super) async fn claimed(store: &impl Store, title: &str) -> (SessionId, u64) {
-    let session = store.create(record(title)).await.unwrap().record.id;
+    let session = store.create(record(title)).await.unwrap().into_snapshot().record.id;
     (session, store.claim(session).await.unwrap().0)
 }
 
@@ -130,7 +131,7 @@ pub(super) async fn appends_behind_failed_append_are_rejected(store: Arc<impl St
 }
 
 pub(super) async fn append_of_older_epoch_is_fenced(store: Arc<impl Store>) {
-    let session = store.create(record("a")).await.unwrap().record.id;
+    let session = store.create(record("a")).await.unwrap().into_snapshot().record.id;
     let unclaimed = store.append(session, 0, 0, events(session, 0, 1)).await;
     assert!(matches!(unclaimed, Err(AppendError::Fenced)), "{unclaimed:?}");
     let (old, _) = store.claim(session).await.unwrap();
@@ -161,17 +162,38 @@ pub(super) async fn mark_and_record_commit_with_events(store: Arc<impl Store>) {
     assert!(matches!(store.append(session, epoch, 1, foreign).await, Err(AppendError::NotWritten(_))));
 }
 
-pub(super) async fn record_changes_only_at_its_revision(store: Arc<impl Store>) {
-    let first = store.create(record("one")).await.unwrap();
-    let session = first.record.id;
-    let again = store.create(first.record.clone()).await;
-    assert!(matches!(again, Err(StoreError::Conflict { .. })), "{again:?}");
-    let second =
-        store.put(SessionRecord { title: "two".into(), ..first.record.clone() }, first.revision).await.unwrap();
-    assert!(second.revision > first.revision);
-    let late = store.put(SessionRecord { title: "late".into(), ..first.record }, first.revision).await;
-    assert!(matches!(late, Err(StoreError::Conflict { found, .. }) if found == second.revision), "{late:?}");
-    assert_eq!(store.get(session).await.unwrap().unwrap(), second);
+pub(super) async fn create_of_existing_id_changes_nothing(store: Arc<impl Store>) {
+    let new = record("one");
+    let session = new.id;
+    let created = store.create(new.clone()).await.unwrap();
+    let empty = SessionSnapshot { record: new.clone(), tail: 0, mark: None };
+    assert_eq!(created, CreateOutcome::Created(empty.clone()));
+    assert_eq!(
+        store.create(SessionRecord { title: "two".into(), ..new.clone() }).await.unwrap(),
+        CreateOutcome::Exists(empty)
+    );
+    let (epoch, _) = store.claim(session).await.unwrap();
+    let renamed = SessionRecord { title: "renamed".into(), ..new.clone() };
+    let batch = AppendBatch { record: Some(Arc::new(renamed.clone())), ..events(session, 0, 2) };
+    store.append(session, epoch, 0, batch).await.unwrap();
+    let grown = SessionSnapshot { record: renamed, tail: 2, mark: None };
+    assert_eq!(store.create(new).await.unwrap(), CreateOutcome::Exists(grown));
+    assert_eq!(store.append(session, epoch, 2, events(session, 2, 1)).await.unwrap(), 3, "the owner stays");
+    check_events(&*store, session, 3).await;
+}
+
+/// Exactly one of several callers creates the session.
+pub(super) async fn racing_creates_agree_on_one_session(store: Arc<impl Store>) {
+    let id = SessionId::generate();
+    let creating = (0..8).map(|n| {
+        let store = store.clone();
+        tokio::spawn(async move { store.create(SessionRecord { id, ..record(&format!("{n}")) }).await.unwrap() })
+    });
+    let outcomes = futures::future::try_join_all(creating.collect::<Vec<_>>()).await.unwrap();
+    let created = outcomes.iter().filter(|outcome| matches!(outcome, CreateOutcome::Created(_)));
+    assert_eq!(created.count(), 1);
+    let found = store.get(id).await.unwrap().unwrap();
+    assert!(outcomes.into_iter().all(|outcome| outcome.into_snapshot() == found));
 }
 
 pub(super) async fn list_searches_filters_and_pages(store: Arc<impl Store>) {
@@ -221,8 +243,8 @@ pub(super) async fn list_searches_filters_and_pages(store: Arc<impl Store>) {
 }
 
 pub(super) async fn live_lists_sessions_that_have_not_ended(store: Arc<impl Store>) {
-    let kept = store.create(record("live")).await.unwrap();
-    let archived = store.create(SessionRecord { archived: true, ..record("archived") }).await.unwrap();
+    let kept = store.create(record("live")).await.unwrap().into_snapshot();
+    let archived = store.create(SessionRecord { archived: true, ..record("archived") }).await.unwrap().into_snapshot();
     store.create(SessionRecord { state: AgentState::Ended, ..record("ended") }).await.unwrap();
     let mut live = store.live().await.unwrap();
     live.sort_by_key(|session| session.record.archived);
@@ -419,8 +441,6 @@ pub(super) async fn missing_session_is_reported(store: Arc<impl Store>) {
     assert_eq!(store.get(missing).await.unwrap(), None);
     assert!(matches!(store.claim(missing).await, Err(StoreError::NoSession(id)) if id == missing));
     assert!(matches!(store.read(missing, 0, ALL).await, Err(StoreError::NoSession(_))));
-    let put = store.put(SessionRecord { id: missing, ..record("a") }, 1).await;
-    assert!(matches!(put, Err(StoreError::NoSession(_))));
     let append = store.append(missing, 1, 0, events(missing, 0, 1)).await;
     assert!(matches!(append, Err(AppendError::NoSession(id)) if id == missing));
     store.check().await.unwrap();

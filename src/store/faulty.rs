@@ -13,8 +13,9 @@ use futures::future::BoxFuture;
 use tokio::sync::watch;
 
 use crate::store::{
-    AppendBatch, AppendError, CompactionStats, ContentSlice, Epoch, ReadLimit, Seq, SessionId, SessionListing,
-    SessionQuery, SessionRecord, SessionSnapshot, Store, StoreError, StoredEvent, in_memory::MemoryStore,
+    AppendBatch, AppendError, CompactionStats, ContentSlice, CreateOutcome, Epoch, ReadLimit, Seq, SessionId,
+    SessionListing, SessionQuery, SessionRecord, SessionSnapshot, Store, StoreError, StoredEvent,
+    in_memory::MemoryStore,
 };
 
 /// In-memory store with switchable faults.
@@ -83,7 +84,7 @@ impl FaultyStore {
 
 #[async_trait]
 impl Store for FaultyStore {
-    async fn create(&self, record: SessionRecord) -> Result<SessionSnapshot, StoreError> {
+    async fn create(&self, record: SessionRecord) -> Result<CreateOutcome, StoreError> {
         self.inner.create(record).await
     }
     async fn claim(&self, session: SessionId) -> Result<(Epoch, SessionSnapshot), StoreError> {
@@ -133,9 +134,6 @@ impl Store for FaultyStore {
     }
     async fn get(&self, session: SessionId) -> Result<Option<SessionSnapshot>, StoreError> {
         self.inner.get(session).await
-    }
-    async fn put(&self, record: SessionRecord, revision: u64) -> Result<SessionSnapshot, StoreError> {
-        self.inner.put(record, revision).await
     }
     async fn list(&self, query: SessionQuery) -> Result<SessionListing, StoreError> {
         self.inner.list(query).await

@@ -11,9 +11,9 @@ use bytes::Bytes;
 use futures::future::BoxFuture;
 
 use super::{
-    AppendBatch, AppendError, CompactionStats, ContentSlice, Epoch, JournalEvent, ReadLimit, Seq, SessionId,
-    SessionListing, SessionQuery, SessionRecord, SessionSnapshot, Store, StoreError, StoredEvent, listing,
-    session_change::{ChangeFailure, SessionChange, SessionEntry, decide, reject_foreign_record},
+    AppendBatch, AppendError, CompactionStats, ContentSlice, CreateOutcome, Epoch, JournalEvent, ReadLimit, Seq,
+    SessionId, SessionListing, SessionQuery, SessionRecord, SessionSnapshot, Store, StoreError, StoredEvent, listing,
+    session_change::{ChangeFailure, SessionChange, SessionEntry, create_outcome, decide, reject_foreign_record},
 };
 
 /// Journal in memory. Lost at the end of the process.
@@ -66,13 +66,6 @@ impl MemoryStore {
         Ok(after)
     }
 
-    /// Carries out a change that does not remove the session.
-    fn record_change(&self, session: SessionId, change: SessionChange) -> Result<SessionEntry, StoreError> {
-        self.change(session, change, Vec::new())
-            .map_err(|failure| failure.into_store_error(session))?
-            .ok_or(StoreError::NoSession(session))
-    }
-
     fn append_now(&self, session: SessionId, epoch: Epoch, at: Seq, batch: AppendBatch) -> Result<Seq, AppendError> {
         if let Some(failure) = reject_foreign_record(session, batch.record.as_deref()) {
             return Err(failure.into_append_error(session));
@@ -88,12 +81,15 @@ impl MemoryStore {
 
 #[async_trait]
 impl Store for MemoryStore {
-    async fn create(&self, record: SessionRecord) -> Result<SessionSnapshot, StoreError> {
-        self.record_change(record.id, SessionChange::Create(record)).map(|entry| entry.snapshot())
+    async fn create(&self, record: SessionRecord) -> Result<CreateOutcome, StoreError> {
+        let session = record.id;
+        create_outcome(session, self.change(session, SessionChange::Create(record), Vec::new()))
     }
 
     async fn claim(&self, session: SessionId) -> Result<(Epoch, SessionSnapshot), StoreError> {
-        self.record_change(session, SessionChange::Claim).map(|entry| (entry.epoch, entry.snapshot()))
+        let claimed = self.change(session, SessionChange::Claim, Vec::new());
+        let entry = claimed.map_err(|failure| failure.into_store_error(session))?;
+        entry.map(|entry| (entry.epoch, entry.snapshot())).ok_or(StoreError::NoSession(session))
     }
 
     fn append(
@@ -124,10 +120,6 @@ impl Store for MemoryStore {
 
     async fn get(&self, session: SessionId) -> Result<Option<SessionSnapshot>, StoreError> {
         Ok(self.sessions().get(&session).map(|stored| stored.entry.snapshot()))
-    }
-
-    async fn put(&self, record: SessionRecord, revision: u64) -> Result<SessionSnapshot, StoreError> {
-        self.record_change(record.id, SessionChange::Put { record, revision }).map(|entry| entry.snapshot())
     }
 
     async fn list(&self, query: SessionQuery) -> Result<SessionListing, StoreError> {

@@ -103,8 +103,7 @@ pub struct AppendBatch {
     pub events: Vec<JournalEvent>,
     /// Newest agent report that the journal holds once this batch is durable.
     pub mark: Option<ReportMark>,
-    /// New session record; `None` leaves the record unchanged. The epoch guards the record here,
-    /// not its revision.
+    /// New session record; `None` leaves the record unchanged.
     ///
     /// Shared with the session, which keeps the newest record for as long as it lives.
     pub record: Option<Arc<SessionRecord>>,
@@ -210,11 +209,26 @@ impl UsageTotals {
 #[derive(Debug, Clone, PartialEq)]
 pub struct SessionSnapshot {
     pub record: SessionRecord,
-    /// Grows with each change of the record.
-    pub revision: u64,
     /// Number of the newest event.
     pub tail: Seq,
     pub mark: Option<ReportMark>,
+}
+
+/// Result of [`Store::create`].
+#[derive(Debug, Clone, PartialEq)]
+pub enum CreateOutcome {
+    Created(SessionSnapshot),
+    /// The id belongs to this session, which stays unchanged.
+    Exists(SessionSnapshot),
+}
+
+impl CreateOutcome {
+    /// Returns the session with the id, new or not.
+    pub fn into_snapshot(self) -> SessionSnapshot {
+        match self {
+            CreateOutcome::Created(snapshot) | CreateOutcome::Exists(snapshot) => snapshot,
+        }
+    }
 }
 
 /// Limits of one read. Reading stops at the limit that is reached first, but returns at least one
@@ -295,8 +309,8 @@ pub enum AppendError {
 pub enum StoreError {
     #[error("no session `{0}`")]
     NoSession(SessionId),
-    #[error("session `{session}` was changed by another request; read it again (revision {found})")]
-    Conflict { session: SessionId, found: u64 },
+    #[error("another owner has claimed this session; claim it again")]
+    Fenced,
     /// Damaged event. The events around it can be read.
     #[error("event {seq} of session `{session}` is damaged: {detail}")]
     Damaged { session: SessionId, seq: Seq, detail: String },
@@ -322,8 +336,8 @@ impl From<io::Error> for StoreError {
 /// append again before the previous append is durable. This is how a session pipelines.
 #[async_trait]
 pub trait Store: Send + Sync + 'static {
-    /// Creates a session. Durable on return. Fails with [`StoreError::Conflict`] if the id exists.
-    async fn create(&self, record: SessionRecord) -> Result<SessionSnapshot, StoreError>;
+    /// Creates a session, if its id is free. Durable on return.
+    async fn create(&self, record: SessionRecord) -> Result<CreateOutcome, StoreError>;
 
     /// Takes over a session. From now on only appends with the returned epoch succeed.
     async fn claim(&self, session: SessionId) -> Result<(Epoch, SessionSnapshot), StoreError>;
@@ -344,10 +358,6 @@ pub trait Store: Send + Sync + 'static {
     async fn read(&self, session: SessionId, after: Seq, limit: ReadLimit) -> Result<Vec<StoredEvent>, StoreError>;
 
     async fn get(&self, session: SessionId) -> Result<Option<SessionSnapshot>, StoreError>;
-
-    /// Changes what users change beside the journal (title, archived), if the record is at
-    /// `revision`.
-    async fn put(&self, record: SessionRecord, revision: u64) -> Result<SessionSnapshot, StoreError>;
 
     async fn list(&self, query: SessionQuery) -> Result<SessionListing, StoreError>;
 

@@ -3,13 +3,16 @@
 
 use std::{io, sync::Arc};
 
-use super::{AppendError, Epoch, ReportMark, Seq, SessionId, SessionRecord, SessionSnapshot, StoreError};
+use super::{
+    AppendError, CreateOutcome, Epoch, ReportMark, Seq, SessionId, SessionRecord, SessionSnapshot, StoreError,
+};
 
 /// State of a session between two changes.
 #[derive(Debug, Clone, PartialEq)]
 pub(super) struct SessionEntry {
     /// Shared, because lists, pending commits and readers hold the record for a moment each.
     pub(super) record: Arc<SessionRecord>,
+    /// Grows with each change of the record.
     pub(super) revision: u64,
     /// 0 until the first claim. No append succeeds with epoch 0.
     pub(super) epoch: Epoch,
@@ -23,12 +26,7 @@ impl SessionEntry {
     }
 
     pub(super) fn snapshot(&self) -> SessionSnapshot {
-        SessionSnapshot {
-            record: SessionRecord::clone(&self.record),
-            revision: self.revision,
-            tail: self.tail,
-            mark: self.mark.clone(),
-        }
+        SessionSnapshot { record: SessionRecord::clone(&self.record), tail: self.tail, mark: self.mark.clone() }
     }
 
     fn with_record(self, record: Arc<SessionRecord>) -> SessionEntry {
@@ -40,10 +38,6 @@ impl SessionEntry {
 #[derive(Debug, Clone)]
 pub(super) enum SessionChange {
     Create(SessionRecord),
-    Put {
-        record: SessionRecord,
-        revision: u64,
-    },
     Claim,
     Append {
         epoch: Epoch,
@@ -57,13 +51,11 @@ pub(super) enum SessionChange {
 }
 
 /// Reason why the state of the session does not admit a change.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+#[derive(Debug, Clone, PartialEq)]
 pub(super) enum ChangeRejection {
     NoSession,
-    /// The record exists already, or is at another revision than the caller expected.
-    RevisionMismatch {
-        found: u64,
-    },
+    /// The id of the new session belongs to this session.
+    Exists(SessionEntry),
     /// The journal ends elsewhere.
     TailMismatch {
         tail: Seq,
@@ -78,15 +70,9 @@ pub(super) fn decide(
 ) -> Result<Option<SessionEntry>, ChangeRejection> {
     match (entry, change) {
         (None, SessionChange::Create(record)) => Ok(Some(SessionEntry::new(record))),
-        (Some(entry), SessionChange::Create(_)) => Err(ChangeRejection::RevisionMismatch { found: entry.revision }),
+        (Some(entry), SessionChange::Create(_)) => Err(ChangeRejection::Exists(entry.clone())),
         (_, SessionChange::Forget) => Ok(None),
-        (None, SessionChange::Put { .. } | SessionChange::Claim | SessionChange::Append { .. }) => {
-            Err(ChangeRejection::NoSession)
-        }
-        (Some(entry), SessionChange::Put { record, revision }) if entry.revision == revision => {
-            Ok(Some(entry.clone().with_record(Arc::new(record))))
-        }
-        (Some(entry), SessionChange::Put { .. }) => Err(ChangeRejection::RevisionMismatch { found: entry.revision }),
+        (None, SessionChange::Claim | SessionChange::Append { .. }) => Err(ChangeRejection::NoSession),
         (Some(entry), SessionChange::Claim) => Ok(Some(SessionEntry { epoch: entry.epoch + 1, ..entry.clone() })),
         (Some(entry), SessionChange::Append { epoch, .. }) if epoch == 0 || epoch != entry.epoch => {
             Err(ChangeRejection::Fenced)
@@ -120,8 +106,8 @@ impl ChangeFailure {
             ChangeFailure::Rejected(ChangeRejection::NoSession) => AppendError::NoSession(session),
             ChangeFailure::Rejected(ChangeRejection::TailMismatch { tail }) => AppendError::Conflict { tail },
             ChangeFailure::Rejected(ChangeRejection::Fenced) => AppendError::Fenced,
-            ChangeFailure::Rejected(ChangeRejection::RevisionMismatch { found }) => {
-                AppendError::NotWritten(Arc::new(io::Error::other(format!("the record is at revision {found}"))))
+            ChangeFailure::Rejected(ChangeRejection::Exists(_)) => {
+                AppendError::NotWritten(Arc::new(exists_error(session)))
             }
             ChangeFailure::NotWritten(error) => AppendError::NotWritten(error),
             ChangeFailure::Unknown(error) => AppendError::Unknown(error),
@@ -131,14 +117,30 @@ impl ChangeFailure {
     pub(super) fn into_store_error(self, session: SessionId) -> StoreError {
         match self {
             ChangeFailure::Rejected(ChangeRejection::NoSession) => StoreError::NoSession(session),
-            ChangeFailure::Rejected(ChangeRejection::RevisionMismatch { found }) => {
-                StoreError::Conflict { session, found }
-            }
+            ChangeFailure::Rejected(ChangeRejection::Exists(_)) => exists_error(session).into(),
+            // The tail moved under another owner.
             ChangeFailure::Rejected(ChangeRejection::TailMismatch { .. } | ChangeRejection::Fenced) => {
-                StoreError::from(io::Error::other(format!("session `{session}` has another owner; claim it again")))
+                StoreError::Fenced
             }
             ChangeFailure::NotWritten(error) | ChangeFailure::Unknown(error) => StoreError::Io(error),
         }
+    }
+}
+
+fn exists_error(session: SessionId) -> io::Error {
+    io::Error::new(io::ErrorKind::AlreadyExists, format!("session `{session}` exists already; purge it first"))
+}
+
+/// Returns the result of a [`SessionChange::Create`].
+pub(super) fn create_outcome(
+    session: SessionId,
+    created: Result<Option<SessionEntry>, ChangeFailure>,
+) -> Result<CreateOutcome, StoreError> {
+    match created {
+        Ok(Some(entry)) => Ok(CreateOutcome::Created(entry.snapshot())),
+        Ok(None) => Err(StoreError::NoSession(session)),
+        Err(ChangeFailure::Rejected(ChangeRejection::Exists(entry))) => Ok(CreateOutcome::Exists(entry.snapshot())),
+        Err(failure) => Err(failure.into_store_error(session)),
     }
 }
 

@@ -131,7 +131,7 @@ fn unreadable_here(line: u64, session: SessionId, source: StoreError) -> Transfe
         StoreError::Damaged { .. } | StoreError::DamagedContent { .. } | StoreError::Io(_) => {
             TransferError::UnreadableHere { line, session, source }
         }
-        StoreError::NoSession(_) | StoreError::Conflict { .. } | StoreError::BadCursor(_) => source.into(),
+        StoreError::NoSession(_) | StoreError::Fenced | StoreError::BadCursor(_) => source.into(),
     }
 }
 

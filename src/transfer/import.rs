@@ -41,9 +41,8 @@ pub async fn import<R: BufRead>(
     let mut lines = ExportReader::new(open()?)?;
     let mut counts = TransferCounts::default();
     while let Some(session) = lines.session()? {
-        let present = store.get(session.record.id).await?;
-        let (before, is_whole) =
-            present.as_ref().map_or((0, false), |present| (present.tail, !is_cut_short(&present.record)));
+        let present = store.create(cut_short_record(&session.record)).await?.into_snapshot();
+        let (before, is_whole) = (present.tail, !is_cut_short(&present.record));
         let events = import_one(store.as_ref(), &mut lines, session, present).await?;
         let is_present = events < before || (events == before && is_whole);
         counts.already_present += u64::from(is_present);
@@ -70,18 +69,14 @@ fn is_cut_short(record: &SessionRecord) -> bool {
     record.actor_state.as_str().starts_with('"')
 }
 
-/// Writes the missing part of a session. Returns the number of events in the file.
+/// Writes the missing part of a session, which exists. Returns the number of events in the file.
 async fn import_one<R: BufRead>(
     store: &dyn Store,
     lines: &mut ExportReader<R>,
     session: ExportedSession,
-    present: Option<SessionSnapshot>,
+    present: SessionSnapshot,
 ) -> Result<u64, TransferError> {
     let id = session.record.id;
-    let present = match present {
-        Some(present) => present,
-        None => store.create(cut_short_record(&session.record)).await?,
-    };
     let mut is_whole = !is_cut_short(&present.record);
     let before = present.tail;
     let (epoch, _) = store.claim(id).await?;

@@ -144,7 +144,7 @@ impl From<StoreError> for ApiError {
     fn from(error: StoreError) -> ApiError {
         let (status, code) = match error {
             StoreError::NoSession(_) => (StatusCode::NOT_FOUND, "not_found"),
-            StoreError::Conflict { .. } => (StatusCode::CONFLICT, "conflict"),
+            StoreError::Fenced => (StatusCode::CONFLICT, "conflict"),
             StoreError::BadCursor(_) => (StatusCode::BAD_REQUEST, "invalid_args"),
             StoreError::Damaged { .. } | StoreError::DamagedContent { .. } => {
                 (StatusCode::INTERNAL_SERVER_ERROR, "damaged")

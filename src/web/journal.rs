@@ -318,7 +318,7 @@ mod tests {
     #[tokio::test]
     async fn find_returns_no_event_after_the_reported_tail() {
         let store = MemoryStore::new();
-        let created = store.create(record("")).await.expect("the store creates the session");
+        let created = store.create(record("")).await.expect("the store creates the session").into_snapshot();
         let id = created.record.id;
         let (epoch, snapshot) = store.claim(id).await.expect("the store claims the session");
         let event = |seq: Seq| JournalEvent {
@@ -349,7 +349,7 @@ mod tests {
     #[tokio::test]
     async fn find_yields_while_no_event_of_the_kind_is_found() {
         let store = MemoryStore::new();
-        let id = store.create(record("")).await.expect("the store creates the session").record.id;
+        let id = store.create(record("")).await.expect("the store creates the session").into_snapshot().record.id;
         let (epoch, snapshot) = store.claim(id).await.expect("the store claims the session");
         let event = |_| JournalEvent { kind: "run".into(), json: Bytes::from_static(b"{}") };
         let events: Vec<JournalEvent> = (0..3 * CHUNK.events).map(event).collect();

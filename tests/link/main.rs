@@ -191,7 +191,7 @@ impl LinkHistories {
 
     /// Creates a session with events from before its agent's start.
     async fn session_with_history(&self) -> SessionId {
-        let id = self.store.create(record()).await.expect("the store creates the session").record.id;
+        let id = self.store.create(record()).await.expect("the store creates the session").into_snapshot().record.id;
         let asked = r#""source":"user","observation":"chat","extras":{},"content":"once asked""#;
         let message =
             format!(r#""source":"agent","item":"m","observation":"message","extras":{{}},"content":"{}""#, once(id));

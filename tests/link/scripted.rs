@@ -79,7 +79,7 @@ async fn within<T>(what: &str, comes: impl Future<Output = T>) -> T {
 }
 
 async fn session(histories: &LinkHistories) -> (Addr<Session>, UnixListener) {
-    let id = histories.store.create(record()).await.expect("the store creates the session").record.id;
+    let id = histories.store.create(record()).await.expect("the store creates the session").into_snapshot().record.id;
     let listener = histories.listen(id);
     (histories.start(id).await, listener)
 }
@@ -154,7 +154,8 @@ async fn session_with_damaged_event_continues() {
     let dir = tempfile::tempdir().expect("a directory");
     let id = {
         let histories = LinkHistories::new(Arc::new(LocalStore::open(dir.path()).expect("the journal opens")));
-        let id = histories.store.create(record()).await.expect("the store creates the session").record.id;
+        let id =
+            histories.store.create(record()).await.expect("the store creates the session").into_snapshot().record.id;
         let message = |what: &str| {
             ("message", format!(r#""source":"agent","observation":"message","extras":{{}},"content":"{what}""#))
         };
@@ -189,7 +190,7 @@ fn open(dir: &std::path::Path) -> LocalStore {
 #[actix::test]
 async fn history_contains_whole_contents() {
     let histories = LinkHistories::new(Arc::new(MemoryStore::new()));
-    let id = histories.store.create(record()).await.expect("the store creates the session").record.id;
+    let id = histories.store.create(record()).await.expect("the store creates the session").into_snapshot().record.id;
     // Each character takes six bytes of JSON: together they exceed one frame.
     let long: Vec<String> = (0..20).map(|n| format!("{n} {}", "\u{1}".repeat(3 * CONTENT_LIMIT))).collect();
     let endless = "x".repeat(1 << 20);

@@ -181,6 +181,7 @@ impl LinkTestHarness {
             .create(SessionRecord { state: AgentState::Starting, ..record("") })
             .await
             .expect("the session is created")
+            .into_snapshot()
             .record
             .id;
         let (epoch, snapshot) = store.claim(id).await.expect("the session exists");

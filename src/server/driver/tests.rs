@@ -54,6 +54,7 @@ async fn connect_failing_at(part: &'static str, has_session: bool) -> Result<(),
             .create(SessionRecord { state: AgentState::Idle, ..record("") })
             .await
             .expect("the session is created")
+            .into_snapshot()
             .record
             .id;
         let location = notes.join("docker-var-lib-docker");

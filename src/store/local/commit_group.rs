@@ -82,7 +82,6 @@ impl CommitGroup {
         let ChangeRequest { session, change, payload, reply } = request;
         let (kind, what) = match &change {
             SessionChange::Create(_) => (FrameKind::Create, PublishedChange::RecordOnly),
-            SessionChange::Put { .. } => (FrameKind::Put, PublishedChange::RecordOnly),
             SessionChange::Claim => (FrameKind::Claim, PublishedChange::RecordOnly),
             SessionChange::Append { events: 0, .. } => (FrameKind::Append, PublishedChange::RecordOnly),
             // A batch is bounded in bytes, so its count fits in 32 bits.
@@ -143,7 +142,7 @@ impl CommitGroup {
             ChangeFailure::NotWritten(error) | ChangeFailure::Unknown(error) => {
                 ChangeFailure::NotWritten(error.clone())
             }
-            ChangeFailure::Rejected(rejection) => ChangeFailure::Rejected(*rejection),
+            ChangeFailure::Rejected(rejection) => ChangeFailure::Rejected(rejection.clone()),
         };
         self.admitted.clear();
         for (session, after) in self.draft.drain() {

@@ -60,9 +60,10 @@ use self::{
     shared::SharedJournal,
 };
 use super::{
-    AppendBatch, AppendError, CompactionStats, ContentSlice, Epoch, JournalEvent, OpenError, ReadLimit, Seq, SessionId,
-    SessionListing, SessionQuery, SessionRecord, SessionSnapshot, Store, StoreError, StoredEvent, listing,
-    session_change::{ChangeFailure, SessionChange, SessionEntry, reject_foreign_record},
+    AppendBatch, AppendError, CompactionStats, ContentSlice, CreateOutcome, Epoch, JournalEvent, OpenError, ReadLimit,
+    Seq, SessionId, SessionListing, SessionQuery, SessionRecord, SessionSnapshot, Store, StoreError, StoredEvent,
+    listing,
+    session_change::{ChangeFailure, SessionChange, SessionEntry, create_outcome, reject_foreign_record},
 };
 
 /// Journal in one directory.
@@ -190,12 +191,6 @@ impl LocalStore {
         }
     }
 
-    /// Carries out a change that does not remove the session.
-    async fn submit_record(&self, session: SessionId, change: SessionChange) -> Result<SessionEntry, StoreError> {
-        let after = self.submit(session, change, &[]).await;
-        after.map_err(|failure| failure.into_store_error(session))?.ok_or(StoreError::NoSession(session))
-    }
-
     fn has_session(&self, session: SessionId) -> bool {
         self.shared.state().sessions.contains_key(&session)
     }
@@ -250,12 +245,15 @@ impl LocalStore {
 
 #[async_trait]
 impl Store for LocalStore {
-    async fn create(&self, record: SessionRecord) -> Result<SessionSnapshot, StoreError> {
-        self.submit_record(record.id, SessionChange::Create(record)).await.map(|entry| entry.snapshot())
+    async fn create(&self, record: SessionRecord) -> Result<CreateOutcome, StoreError> {
+        let session = record.id;
+        create_outcome(session, self.submit(session, SessionChange::Create(record), &[]).await)
     }
 
     async fn claim(&self, session: SessionId) -> Result<(Epoch, SessionSnapshot), StoreError> {
-        self.submit_record(session, SessionChange::Claim).await.map(|entry| (entry.epoch, entry.snapshot()))
+        let claimed = self.submit(session, SessionChange::Claim, &[]).await;
+        let entry = claimed.map_err(|failure| failure.into_store_error(session))?;
+        entry.map(|entry| (entry.epoch, entry.snapshot())).ok_or(StoreError::NoSession(session))
     }
 
     fn append(
@@ -293,10 +291,6 @@ impl Store for LocalStore {
 
     async fn get(&self, session: SessionId) -> Result<Option<SessionSnapshot>, StoreError> {
         Ok(self.shared.state().sessions.get(&session).map(SessionEntry::snapshot))
-    }
-
-    async fn put(&self, record: SessionRecord, revision: u64) -> Result<SessionSnapshot, StoreError> {
-        self.submit_record(record.id, SessionChange::Put { record, revision }).await.map(|entry| entry.snapshot())
     }
 
     async fn list(&self, query: SessionQuery) -> Result<SessionListing, StoreError> {
@@ -430,9 +424,7 @@ fn run_index_flusher(shared: &SharedJournal, flush_requests: &mpsc::Receiver<()>
 
 fn encode(change: &SessionChange, events: &[JournalEvent]) -> Vec<u8> {
     match change {
-        SessionChange::Create(record) | SessionChange::Put { record, .. } => {
-            frame::encode_payload(None, Some(record), &[])
-        }
+        SessionChange::Create(record) => frame::encode_payload(None, Some(record), &[]),
         SessionChange::Append { mark, record, .. } => frame::encode_payload(mark.as_ref(), record.as_deref(), events),
         SessionChange::Claim | SessionChange::Forget => frame::encode_payload(None, None, &[]),
     }

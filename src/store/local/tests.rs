@@ -12,11 +12,12 @@ mod power;
 mod read_only;
 mod tail;
 
-use std::{fs, os::unix::fs::PermissionsExt, path::Path};
+use std::{fs, os::unix::fs::PermissionsExt, path::Path, sync::Arc};
 
 use super::{LocalStore, StoreSizes, committer::FlushThresholds, log_writer::SegmentSizes};
 use crate::store::{
-    AppendError, CompactionStats, OpenError, ReadLimit, SessionId, SessionQuery, Store, StoreError, StoredEvent,
+    AppendBatch, AppendError, CompactionStats, OpenError, ReadLimit, SessionId, SessionQuery, SessionRecord, Store,
+    StoreError, StoredEvent,
     contract::{ALL, claimed, contract, event, events, expected, record},
 };
 
@@ -69,15 +70,23 @@ async fn fill(store: &LocalStore, title: &str, count: u64) -> SessionId {
     session
 }
 
+/// Changes the title without an event. `place` is the session, its epoch and its tail.
+async fn rename(store: &LocalStore, place: (SessionId, u64, u64), title: &str) {
+    let (session, epoch, tail) = place;
+    let record = store.get(session).await.unwrap().unwrap().record;
+    let record = Some(Arc::new(SessionRecord { title: title.to_owned(), ..record }));
+    store.append(session, epoch, tail, AppendBatch { record, ..AppendBatch::default() }).await.unwrap();
+}
+
 #[tokio::test]
 async fn restart_keeps_everything() {
     for sizes in [StoreSizes::default(), small_sizes()] {
         let dir = tempfile::tempdir().unwrap();
         let store = LocalStore::open_with(dir.path(), sizes).unwrap();
         let (a, b, gone) = (fill(&store, "a", 300).await, fill(&store, "b", 5).await, fill(&store, "gone", 9).await);
-        let found = store.get(a).await.unwrap().unwrap();
-        let renamed =
-            store.put(crate::store::SessionRecord { title: "A".into(), ..found.record }, found.revision).await.unwrap();
+        rename(&store, (a, 1, 300), "A").await;
+        let renamed = store.get(a).await.unwrap().unwrap();
+        assert_eq!(renamed.record.title, "A");
         let content = store.put_content(b, vec![1, 2, 3].into()).await.unwrap();
         store.forget(gone).await.unwrap();
         drop(store);

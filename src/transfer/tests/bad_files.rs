@@ -152,7 +152,9 @@ async fn empty_session_keeps_its_present_title() {
     import_text(&store, &file).await.expect("the import succeeds");
     let present = store.get(id).await.expect("the store is readable").expect("the session exists");
     let renamed = crate::store::SessionRecord { title: "another title".into(), ..present.record };
-    store.put(renamed, present.revision).await.expect("the session is renamed");
+    let (epoch, _) = store.claim(id).await.expect("the session is claimed");
+    let batch = AppendBatch { record: Some(Arc::new(renamed)), ..AppendBatch::default() };
+    store.append(id, epoch, 0, batch).await.expect("the session is renamed");
     assert_eq!(import_text(&store, &file).await.expect("a repeated import succeeds").already_present, 1);
     assert_eq!(
         store.get(id).await.expect("the store is readable").expect("the session exists").record.title,

@@ -13,7 +13,8 @@ async fn unreadable_session_rejects_requests_without_retry_after() {
         .store
         .create(SessionRecord { actor_state: state, ..record("mine") })
         .await
-        .expect("the store creates the session");
+        .expect("the store creates the session")
+        .into_snapshot();
     let session = format!("/api/sessions/{}", created.record.id);
     assert_eq!(fixture.call("GET", &session, None).await.json()["title"], "mine");
     for (method, uri, body) in [

@@ -61,7 +61,13 @@ async fn unfinished_content_survives_long_pause_and_restart() {
 async fn sweep_keeps_contents_written_in_this_run() {
     let dir = tempfile::tempdir().unwrap();
     let store = LocalStore::open(dir.path()).unwrap();
-    let session = store.create(SessionRecord { state: AgentState::Stopped, ..record("a") }).await.unwrap().record.id;
+    let session = store
+        .create(SessionRecord { state: AgentState::Stopped, ..record("a") })
+        .await
+        .unwrap()
+        .into_snapshot()
+        .record
+        .id;
     store.extend_content(session, NAME, 0, Bytes::from_static(b"of an earlier run")).await.unwrap();
     let unfinished = file(dir.path(), session, ".sums.part");
     fs::write(&unfinished, "half").unwrap();
@@ -82,7 +88,7 @@ async fn sweep_after_start_drops_unfinished_contents_of_stopped_sessions() {
     let dir = tempfile::tempdir().unwrap();
     let store = LocalStore::open(dir.path()).unwrap();
     for state in [AgentState::Stopped, AgentState::Failed, AgentState::Ended] {
-        let session = store.create(SessionRecord { state, ..record("a") }).await.unwrap().record.id;
+        let session = store.create(SessionRecord { state, ..record("a") }).await.unwrap().into_snapshot().record.id;
         store.extend_content(session, NAME, 0, Bytes::from_static(b"half")).await.unwrap();
     }
     let pieces = || {

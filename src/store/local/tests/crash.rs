@@ -34,7 +34,7 @@ async fn child_process_appends_until_killed() {
     let store = std::sync::Arc::new(LocalStore::open_with(Path::new(&dir), sizes).unwrap());
     let mut sessions: Vec<SessionId> = store.live().await.unwrap().iter().map(|it| it.record.id).collect();
     while sessions.len() < SESSIONS {
-        sessions.push(store.create(record("a")).await.unwrap().record.id);
+        sessions.push(store.create(record("a")).await.unwrap().into_snapshot().record.id);
     }
     let (content_store, owner) = (store.clone(), sessions[0]);
     let writing_contents = tokio::spawn(async move {

@@ -219,10 +219,9 @@ async fn half_written_index_is_used_up_to_checkpoint() {
 
     let store = LocalStore::open(dir.path()).unwrap();
     for session in &sessions {
-        let (epoch, snapshot) = store.claim(*session).await.unwrap();
+        let (epoch, _) = store.claim(*session).await.unwrap();
         store.append(*session, epoch, 3, events(*session, 3, 2)).await.unwrap();
-        let record = crate::store::SessionRecord { title: "again".into(), ..snapshot.record };
-        store.put(record, snapshot.revision).await.unwrap();
+        rename(&store, (*session, epoch, 5), "again").await;
     }
     store.forget(gone).await.unwrap();
     drop(store);

@@ -3,7 +3,6 @@
 use std::{fs::File, os::fd::AsRawFd};
 
 use super::*;
-use crate::store::SessionRecord;
 
 /// Makes the disk full for the index of this store, and for no other file.
 fn fill_up_index(dir: &Path) {
@@ -28,10 +27,10 @@ async fn index_that_fails_twice_loses_nothing() {
     let store = LocalStore::open(dir.path()).unwrap();
     let (session, gone) = (fill(&store, "a", 30).await, fill(&store, "gone", 3).await);
     store.shared.flush_index().unwrap();
-    let (epoch, snapshot) = store.claim(session).await.unwrap();
+    let (epoch, _) = store.claim(session).await.unwrap();
     let append = |at| store.append(session, epoch, at, events(session, at, 10));
     append(30).await.unwrap();
-    store.put(SessionRecord { title: "renamed".into(), ..snapshot.record }, snapshot.revision).await.unwrap();
+    rename(&store, (session, epoch, 40), "renamed").await;
     store.forget(gone).await.unwrap();
     let check = |what: &str, tail| check_whole(&store, session, tail, what);
 
