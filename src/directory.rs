@@ -135,10 +135,10 @@ impl Directory {
     /// Restarts the sessions that an earlier server left running, and loads their idempotency keys.
     fn recover_sessions(&self, ctx: &mut Context<Directory>) {
         let store = self.store.clone();
-        let live = async move { store.live().await }.into_actor(self);
-        ctx.wait(live.map(|live, directory, ctx| match live {
-            Ok(live) => {
-                for SessionSnapshot { record, .. } in live {
+        let mine = async move { store.mine().await }.into_actor(self);
+        ctx.wait(mine.map(|mine, directory, ctx| match mine {
+            Ok(mine) => {
+                for SessionSnapshot { record, .. } in mine {
                     directory.keys.insert(record.idempotency_key, record.id);
                     if !matches!(record.state, AgentState::Stopped | AgentState::Failed | AgentState::Ended) {
                         directory.recover_session(record.id, ctx);

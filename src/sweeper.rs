@@ -174,15 +174,15 @@ async fn sweep(parts: Arc<SweeperParts>, awake: Arc<AwakeClock>) -> Swept {
 /// The session decides at that moment. It rejects the request while it works, waits for a person or
 /// is watched.
 async fn pause_or_stop_idle(parts: &SweeperParts, awake: &AwakeClock) -> usize {
-    let live = match parts.store.live().await {
-        Ok(live) => live,
+    let mine = match parts.store.mine().await {
+        Ok(mine) => mine,
         Err(e) => {
             warn!("the sweep cannot list the sessions: {e}");
             return 0;
         }
     };
     let mut idled = 0;
-    for SessionSnapshot { record, .. } in live {
+    for SessionSnapshot { record, .. } in mine {
         let Ok(Some(session)) = parts.directory.send(GetIfRunning { id: record.id }).await else { continue };
         let awake = awake.awake_for(Instant::now());
         let request =

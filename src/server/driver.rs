@@ -1,6 +1,6 @@
 //! Choice of the sandbox driver, and migration from the previous driver.
 
-use std::{collections::HashSet, future::Future, sync::Arc, time::Duration};
+use std::{future::Future, sync::Arc, time::Duration};
 
 use futures::future::BoxFuture;
 use greenroom_protocol::observation::AgentState;
@@ -121,13 +121,13 @@ async fn docker_with_image(config: &Config, node: &str) -> Result<DockerDriver, 
 async fn has_live_sessions_in_docker(store: &dyn Store, locations: &SandboxLocations) -> bool {
     let Ok(names) = locations.location_names() else { return false };
     let docker_names = names.iter().filter(|name| name.starts_with(docker::NAME));
-    let in_docker: HashSet<_> = docker_names.flat_map(|name| locations.sessions_at(name).unwrap_or_default()).collect();
+    let in_docker: Vec<_> = docker_names.flat_map(|name| locations.sessions_at(name).unwrap_or_default()).collect();
     if in_docker.is_empty() {
         return false;
     }
     let is_up = |state| !matches!(state, AgentState::Stopped | AgentState::Failed | AgentState::Ended);
-    let live = store.live().await.unwrap_or_default();
-    live.iter().any(|session| is_up(session.record.state) && in_docker.contains(&session.record.id))
+    let known = store.get_many(&in_docker).await.unwrap_or_default();
+    known.iter().any(|session| is_up(session.record.state))
 }
 
 async fn open_process_driver(config: &Config, data: &DataDir, node: &str) -> Result<ProcessDriver, SandboxError> {

@@ -4,11 +4,15 @@
 //! cannot answer goes to the driver. The events of a session never change, so a cached event stays
 //! right until the session is purged.
 
-use std::sync::{Arc, PoisonError, RwLock, RwLockReadGuard, RwLockWriteGuard};
+use std::{
+    collections::HashMap,
+    sync::{Arc, PoisonError, RwLock, RwLockReadGuard, RwLockWriteGuard},
+};
 
 use async_trait::async_trait;
 use bytes::Bytes;
 use futures::future::BoxFuture;
+use greenroom_protocol::observation::AgentState;
 use tokio::task::spawn_blocking;
 
 use super::{
@@ -100,8 +104,20 @@ impl<S: Store> Store for CachedStore<S> {
         self.driver.list(query).await
     }
 
-    async fn live(&self) -> Result<Vec<SessionSnapshot>, StoreError> {
-        self.driver.live().await
+    async fn get_many(&self, sessions: &[SessionId]) -> Result<Vec<SessionSnapshot>, StoreError> {
+        self.driver.get_many(sessions).await
+    }
+
+    async fn mine(&self) -> Result<Vec<SessionSnapshot>, StoreError> {
+        self.driver.mine().await
+    }
+
+    async fn orphans(&self) -> Result<Vec<SessionSnapshot>, StoreError> {
+        self.driver.orphans().await
+    }
+
+    async fn count_by_state(&self) -> Result<HashMap<AgentState, u64>, StoreError> {
+        self.driver.count_by_state().await
     }
 
     async fn forget(&self, session: SessionId) -> Result<(), StoreError> {

@@ -1,7 +1,7 @@
 //! Contract suite of the journal port. A driver runs it with [`contract!`] and an expression for an
 //! empty store.
 
-use std::sync::Arc;
+use std::{collections::HashMap, sync::Arc};
 
 use bytes::Bytes;
 use futures::{StreamExt, stream::FuturesOrdered};
@@ -20,7 +20,7 @@ macro_rules! contract {
             appends_behind_failed_append_are_rejected, append_of_older_epoch_is_fenced,
             mark_and_record_commit_with_events, create_of_existing_id_changes_nothing,
             racing_creates_agree_on_one_session, list_searches_filters_and_pages,
-            live_lists_sessions_that_have_not_ended, forget_removes_every_trace, contents_are_stored_per_session,
+            sessions_that_have_not_ended_are_owned_and_counted, many_are_returned_in_the_order_of_their_ids, forget_removes_every_trace, contents_are_stored_per_session,
             content_is_assembled_from_pieces, content_with_hole_is_dropped,
             unfinished_contents_of_stopped_sessions_are_dropped, read_stops_at_limits,
             concurrent_sessions_keep_their_events_apart, racing_writers_append_exactly_once, missing_session_is_reported
@@ -242,13 +242,35 @@ pub(super) async fn list_searches_filters_and_pages(store: Arc<impl Store>) {
     assert!(matches!(bad, Err(StoreError::BadCursor(text)) if text == "nonsense"));
 }
 
-pub(super) async fn live_lists_sessions_that_have_not_ended(store: Arc<impl Store>) {
-    let kept = store.create(record("live")).await.unwrap().into_snapshot();
-    let archived = store.create(SessionRecord { archived: true, ..record("archived") }).await.unwrap().into_snapshot();
+pub(super) async fn sessions_that_have_not_ended_are_owned_and_counted(store: Arc<impl Store>) {
+    assert_eq!(store.count_by_state().await.unwrap(), HashMap::new());
+    let unclaimed = store.create(record("unclaimed")).await.unwrap().into_snapshot();
+    let (claimed, _) = claimed(&*store, "claimed").await;
+    let paused = SessionRecord { state: AgentState::Paused, archived: true, ..record("archived") };
+    let paused = store.create(paused).await.unwrap().into_snapshot();
     store.create(SessionRecord { state: AgentState::Ended, ..record("ended") }).await.unwrap();
-    let mut live = store.live().await.unwrap();
-    live.sort_by_key(|session| session.record.archived);
-    assert_eq!(live, [kept, archived]);
+    let mut mine: Vec<_> = store.mine().await.unwrap().into_iter().map(|session| session.record.id).collect();
+    mine.sort();
+    let mut expected = [unclaimed.record.id, claimed, paused.record.id];
+    expected.sort();
+    assert_eq!(mine, expected);
+    assert_eq!(store.orphans().await.unwrap(), [], "one node owns all sessions");
+    let counts = HashMap::from([(AgentState::Idle, 2), (AgentState::Paused, 1)]);
+    assert_eq!(store.count_by_state().await.unwrap(), counts);
+}
+
+pub(super) async fn many_are_returned_in_the_order_of_their_ids(store: Arc<impl Store>) {
+    let [a, b, c] = futures::future::join_all(["a", "b", "c"].map(|title| store.create(record(title))))
+        .await
+        .into_iter()
+        .map(|created| created.unwrap().into_snapshot())
+        .collect::<Vec<_>>()
+        .try_into()
+        .unwrap();
+    let (ids, missing) = ([&a, &b, &c].map(|session| session.record.id), SessionId::generate());
+    assert_eq!(store.get_many(&[ids[2], missing, ids[0], ids[1]]).await.unwrap(), [c, a, b]);
+    assert_eq!(store.get_many(&[missing]).await.unwrap(), []);
+    assert_eq!(store.get_many(&[]).await.unwrap(), []);
 }
 
 pub(super) async fn forget_removes_every_trace(store: Arc<impl Store>) {

@@ -1,6 +1,7 @@
 //! Test store that fails or delays its calls on request.
 
 use std::{
+    collections::HashMap,
     sync::{
         Arc, Mutex,
         atomic::{AtomicBool, AtomicUsize, Ordering::SeqCst},
@@ -10,6 +11,7 @@ use std::{
 
 use async_trait::async_trait;
 use futures::future::BoxFuture;
+use greenroom_protocol::observation::AgentState;
 use tokio::sync::watch;
 
 use crate::store::{
@@ -138,8 +140,17 @@ impl Store for FaultyStore {
     async fn list(&self, query: SessionQuery) -> Result<SessionListing, StoreError> {
         self.inner.list(query).await
     }
-    async fn live(&self) -> Result<Vec<SessionSnapshot>, StoreError> {
-        self.inner.live().await
+    async fn get_many(&self, sessions: &[SessionId]) -> Result<Vec<SessionSnapshot>, StoreError> {
+        self.inner.get_many(sessions).await
+    }
+    async fn mine(&self) -> Result<Vec<SessionSnapshot>, StoreError> {
+        self.inner.mine().await
+    }
+    async fn orphans(&self) -> Result<Vec<SessionSnapshot>, StoreError> {
+        self.inner.orphans().await
+    }
+    async fn count_by_state(&self) -> Result<HashMap<AgentState, u64>, StoreError> {
+        self.inner.count_by_state().await
     }
     async fn forget(&self, session: SessionId) -> Result<(), StoreError> {
         if self.fail_forget.load(SeqCst) {

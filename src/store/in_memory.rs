@@ -9,6 +9,7 @@ use std::{
 use async_trait::async_trait;
 use bytes::Bytes;
 use futures::future::BoxFuture;
+use greenroom_protocol::observation::AgentState;
 
 use super::{
     AppendBatch, AppendError, CompactionStats, ContentSlice, CreateOutcome, Epoch, JournalEvent, ReadLimit, Seq,
@@ -122,14 +123,25 @@ impl Store for MemoryStore {
         Ok(self.sessions().get(&session).map(|stored| stored.entry.snapshot()))
     }
 
+    async fn get_many(&self, sessions: &[SessionId]) -> Result<Vec<SessionSnapshot>, StoreError> {
+        let stored = self.sessions();
+        Ok(sessions.iter().filter_map(|session| stored.get(session)).map(|stored| stored.entry.snapshot()).collect())
+    }
+
     async fn list(&self, query: SessionQuery) -> Result<SessionListing, StoreError> {
         listing::page(self.sessions().values().map(|stored| &stored.entry), &query)
     }
 
-    async fn live(&self) -> Result<Vec<SessionSnapshot>, StoreError> {
-        let sessions = self.sessions();
-        let live = sessions.values().filter(|stored| listing::is_live(&stored.entry.record));
-        Ok(live.map(|stored| stored.entry.snapshot()).collect())
+    async fn mine(&self) -> Result<Vec<SessionSnapshot>, StoreError> {
+        Ok(listing::not_ended(self.sessions().values().map(|stored| &stored.entry)))
+    }
+
+    async fn orphans(&self) -> Result<Vec<SessionSnapshot>, StoreError> {
+        Ok(Vec::new())
+    }
+
+    async fn count_by_state(&self) -> Result<HashMap<AgentState, u64>, StoreError> {
+        Ok(listing::count_by_state(self.sessions().values().map(|stored| &stored.entry)))
     }
 
     async fn forget(&self, session: SessionId) -> Result<(), StoreError> {

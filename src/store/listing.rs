@@ -1,8 +1,12 @@
 //! Selection and order of listed sessions. Pure.
 
+use std::collections::HashMap;
+
 use greenroom_protocol::observation::AgentState;
 
-use super::{SessionId, SessionListing, SessionQuery, SessionRecord, StoreError, session_change::SessionEntry};
+use super::{
+    SessionId, SessionListing, SessionQuery, SessionRecord, SessionSnapshot, StoreError, session_change::SessionEntry,
+};
 
 const DEFAULT_PAGE_SIZE: usize = 50;
 const MAX_PAGE_SIZE: usize = 500;
@@ -37,10 +41,18 @@ pub(super) fn page<'a>(
     Ok(SessionListing { items: found.into_iter().map(SessionEntry::snapshot).collect(), next_cursor, total })
 }
 
-/// Reports if the session still needs supervision. The archived mark only decides where it is
-/// listed.
-pub(super) fn is_live(record: &SessionRecord) -> bool {
-    record.state != AgentState::Ended
+/// Returns the sessions that have not ended. The archived mark only decides where they are listed.
+pub(super) fn not_ended<'a>(entries: impl Iterator<Item = &'a SessionEntry>) -> Vec<SessionSnapshot> {
+    entries.filter(|entry| entry.record.state != AgentState::Ended).map(SessionEntry::snapshot).collect()
+}
+
+/// Returns the number of sessions in each state, except ended ones.
+pub(super) fn count_by_state<'a>(entries: impl Iterator<Item = &'a SessionEntry>) -> HashMap<AgentState, u64> {
+    let mut counts = HashMap::new();
+    for entry in entries.filter(|entry| entry.record.state != AgentState::Ended) {
+        *counts.entry(entry.record.state).or_default() += 1;
+    }
+    counts
 }
 
 /// Reports if an agent may still send something.

@@ -22,7 +22,7 @@ mod open;
 mod recent_events;
 mod session_change;
 
-use std::{borrow::Cow, fmt, io, str::FromStr, sync::Arc};
+use std::{borrow::Cow, collections::HashMap, fmt, io, str::FromStr, sync::Arc};
 
 use async_trait::async_trait;
 use bytes::Bytes;
@@ -359,10 +359,24 @@ pub trait Store: Send + Sync + 'static {
 
     async fn get(&self, session: SessionId) -> Result<Option<SessionSnapshot>, StoreError>;
 
+    /// Returns the sessions with these ids, in the order of the ids. Leaves out unknown ids.
+    async fn get_many(&self, sessions: &[SessionId]) -> Result<Vec<SessionSnapshot>, StoreError>;
+
     async fn list(&self, query: SessionQuery) -> Result<SessionListing, StoreError>;
 
-    /// Returns every session that has not ended, archived or not. Used at start and by the sweeper.
-    async fn live(&self) -> Result<Vec<SessionSnapshot>, StoreError>;
+    /// Returns the sessions that this node owns and that have not ended, archived or not.
+    ///
+    /// A store of one node has no leases: the node owns every session, claimed or not.
+    async fn mine(&self) -> Result<Vec<SessionSnapshot>, StoreError>;
+
+    /// Returns the sessions without an owner that have not ended. A node may claim them.
+    ///
+    /// Always empty in a store of one node.
+    async fn orphans(&self) -> Result<Vec<SessionSnapshot>, StoreError>;
+
+    /// Returns the number of sessions on all nodes in each state. Leaves out ended sessions and
+    /// states without a session.
+    async fn count_by_state(&self) -> Result<HashMap<AgentState, u64>, StoreError>;
 
     /// Removes every trace of a session. Durable on return. A missing session is no error.
     async fn forget(&self, session: SessionId) -> Result<(), StoreError>;

@@ -59,10 +59,8 @@ fn status_text(state: &Result<(), String>) -> Value {
 pub(super) async fn metrics(services: Data<WebServices>) -> ApiResult {
     // Registered here, so that the counter is exported before the first event is appended.
     std::sync::LazyLock::force(&telemetry::EVENTS_APPENDED);
-    let mut sessions = HashMap::new();
-    for snapshot in services.store.live().await? {
-        *sessions.entry(snapshot.record.state.name()).or_insert(0) += 1;
-    }
+    let counts = services.store.count_by_state().await?;
+    let sessions = counts.into_iter().map(|(state, count)| (state.name(), count as i64)).collect();
     let mut actors = HashMap::new();
     for row in services.actor_registry.rows() {
         let kind = serde_json::to_value(row.kind).ok().and_then(|kind| kind.as_str().map(str::to_owned));

@@ -36,6 +36,7 @@ mod shared;
 mod tests;
 
 use std::{
+    collections::HashMap,
     fmt,
     fs::File,
     io,
@@ -48,6 +49,7 @@ use std::{
 use async_trait::async_trait;
 use bytes::Bytes;
 use futures::future::BoxFuture;
+use greenroom_protocol::observation::AgentState;
 use tokio::{sync::oneshot, task::spawn_blocking};
 
 use self::{
@@ -293,15 +295,26 @@ impl Store for LocalStore {
         Ok(self.shared.state().sessions.get(&session).map(SessionEntry::snapshot))
     }
 
+    async fn get_many(&self, sessions: &[SessionId]) -> Result<Vec<SessionSnapshot>, StoreError> {
+        let state = self.shared.state();
+        Ok(sessions.iter().filter_map(|session| state.sessions.get(session)).map(SessionEntry::snapshot).collect())
+    }
+
     async fn list(&self, query: SessionQuery) -> Result<SessionListing, StoreError> {
         let shared = self.shared.clone();
         blocking(move || listing::page(shared.state().sessions.values(), &query)).await
     }
 
-    async fn live(&self) -> Result<Vec<SessionSnapshot>, StoreError> {
-        let state = self.shared.state();
-        let live = state.sessions.values().filter(|entry| listing::is_live(&entry.record));
-        Ok(live.map(SessionEntry::snapshot).collect())
+    async fn mine(&self) -> Result<Vec<SessionSnapshot>, StoreError> {
+        Ok(listing::not_ended(self.shared.state().sessions.values()))
+    }
+
+    async fn orphans(&self) -> Result<Vec<SessionSnapshot>, StoreError> {
+        Ok(Vec::new())
+    }
+
+    async fn count_by_state(&self) -> Result<HashMap<AgentState, u64>, StoreError> {
+        Ok(listing::count_by_state(self.shared.state().sessions.values()))
     }
 
     async fn forget(&self, session: SessionId) -> Result<(), StoreError> {

@@ -32,7 +32,7 @@ async fn child_process_appends_until_killed() {
         StoreSizes { segment: SegmentSizes { max_bytes: 1 << 20, preallocate_bytes: 256 << 10 }, ..small_sizes() };
     let sizes = if unhurried { roomy } else { small_sizes() };
     let store = std::sync::Arc::new(LocalStore::open_with(Path::new(&dir), sizes).unwrap());
-    let mut sessions: Vec<SessionId> = store.live().await.unwrap().iter().map(|it| it.record.id).collect();
+    let mut sessions: Vec<SessionId> = store.mine().await.unwrap().iter().map(|it| it.record.id).collect();
     while sessions.len() < SESSIONS {
         sessions.push(store.create(record("a")).await.unwrap().into_snapshot().record.id);
     }
