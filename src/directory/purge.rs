@@ -12,7 +12,7 @@ use crate::{
         RequestError,
         messages::{End, Purged},
     },
-    store::SessionId,
+    store::{SessionId, Store, StoreError},
 };
 
 /// Longest time that a purge waits for a start in flight. A start may pull an image.
@@ -54,7 +54,7 @@ impl Handler<Purge> for Directory {
                     "could not remove the session's directories: {e}; fix the cause and purge the session again"
                 ))
             })?;
-            store.forget(id).await.map_err(|e| request_error(&e))
+            claim_and_forget(store.as_ref(), id).await.map_err(|e| request_error(&e))
         };
         Box::pin(purged.into_actor(self).map(move |purged, directory, ctx| {
             // Another purge of the session may have begun meanwhile.
@@ -101,6 +101,24 @@ impl Directory {
         self.restarts.remove(&id);
         self.unreadable.remove(&id);
         self.report_status();
+    }
+}
+
+/// Removes a session from the journal.
+///
+/// Claims it first: the session may have no actor, and no append of its actor may follow. A start
+/// of the actor may claim in between, and is fenced in turn.
+async fn claim_and_forget(store: &dyn Store, id: SessionId) -> Result<(), StoreError> {
+    loop {
+        let epoch = match store.claim(id).await {
+            // Another purge was faster.
+            Err(StoreError::NoSession(_)) => return Ok(()),
+            claimed => claimed?.0,
+        };
+        match store.forget(id, epoch).await {
+            Err(StoreError::Fenced) => {}
+            forgotten => return forgotten,
+        }
     }
 }
 

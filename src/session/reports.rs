@@ -12,7 +12,7 @@ use sha2::{Digest, Sha256};
 use tracing::warn;
 
 use super::{Session, commit::CommitReply, messages::*, transition::Transition, turn::SessionInput};
-use crate::store::{AppendError, ReportMark, SessionId, Store, StoreError};
+use crate::store::{AppendError, ContentPiece, Epoch, ReportMark, SessionId, Store, StoreError};
 
 /// Longest part of an event kind's name that an error repeats, in bytes.
 const KIND_LIMIT: usize = 128;
@@ -90,8 +90,8 @@ impl Session {
     /// Drops content that an earlier start of the agent has sent in part. Blocks the actor until
     /// then, so the next start cannot send before.
     fn drop_unfinished_content(&self, ctx: &mut Context<Session>) {
-        let (store, id) = (self.deps.store.clone(), self.id);
-        let dropped = async move { store.drop_unfinished(id).await };
+        let (store, id, epoch) = (self.deps.store.clone(), self.id, self.epoch);
+        let dropped = async move { store.drop_unfinished(id, epoch).await };
         ctx.wait(dropped.into_actor(self).map(|dropped, session, _| {
             if let Err(e) = dropped {
                 warn!(session = %session.id, "partial content of an earlier agent start stays on disk: {e}");
@@ -147,8 +147,8 @@ impl Session {
             self.apply_report(received, durable, ctx);
             return ActorResponse::reply(());
         }
-        let (store, id) = (self.deps.store.clone(), self.id);
-        let stored = store_large_content(store, id, received, content);
+        let (store, owner) = (self.deps.store.clone(), (self.id, self.epoch));
+        let stored = store_large_content(store, owner, received, content);
         ActorResponse::r#async(stored.into_actor(self).map(move |stored, session, ctx| match stored {
             Ok(received) => match session.mark.as_ref().filter(|newest| newest.boot == received.mark.boot) {
                 Some(newest) if newest.n + 1 == received.mark.n => session.apply_report(received, durable, ctx),
@@ -231,22 +231,22 @@ struct ReceivedReport {
 /// Stores content that is too large for an event, sent in the report or before it in pieces.
 async fn store_large_content(
     store: Arc<dyn Store>,
-    id: SessionId,
+    (id, epoch): (SessionId, Epoch),
     mut received: ReceivedReport,
     content: Option<String>,
 ) -> Result<ReceivedReport, StoreError> {
     if let AgentReport::Piece { item, offset, text } = &mut received.report {
         let name = content_name(&received.mark.boot, item);
-        store_piece(&*store, id, &name, *offset, std::mem::take(text)).await?;
+        store_piece(&*store, (id, epoch), &name, *offset, std::mem::take(text)).await?;
     }
     let full_content = match (earlier_content_name(&received.mark.boot, &received.report), content) {
-        (Some(name), _) if store.finish_content(id, &name).await? => {
+        (Some(name), _) if store.finish_content(id, epoch, &name).await? => {
             let bytes = store.content(id, &name, 0, 0).await?.map_or(0, |part| part.total);
             Some((name, bytes))
         }
         (_, Some(content)) => {
             let bytes = content.len() as u64;
-            Some((store.put_content(id, content.into()).await?, bytes))
+            Some((store.put_content(id, epoch, content.into()).await?, bytes))
         }
         (_, None) => None,
     };
@@ -335,7 +335,7 @@ fn earlier_content_name(boot: &str, report: &AgentReport) -> Option<String> {
 
 async fn store_piece(
     store: &dyn Store,
-    id: SessionId,
+    (id, epoch): (SessionId, Epoch),
     name: &str,
     offset: u64,
     text: String,
@@ -344,7 +344,7 @@ async fn store_piece(
         warn!(session = %id, offset, "a piece beyond the limit of one text was dropped");
         return Ok(());
     }
-    store.extend_content(id, name, offset, text.into()).await
+    store.extend_content(id, epoch, name, ContentPiece { offset, bytes: text.into() }).await
 }
 
 /// Returns the id of an approval request, if the event is one.

@@ -16,8 +16,8 @@ use greenroom_protocol::observation::AgentState;
 use tokio::task::spawn_blocking;
 
 use super::{
-    AppendBatch, AppendError, CompactionStats, ContentSlice, CreateOutcome, Epoch, ReadLimit, Seq, SessionId,
-    SessionListing, SessionQuery, SessionRecord, SessionSnapshot, Store, StoreError, StoredEvent,
+    AppendBatch, AppendError, CompactionStats, ContentPiece, ContentSlice, CreateOutcome, Epoch, ReadLimit, Seq,
+    SessionId, SessionListing, SessionQuery, SessionRecord, SessionSnapshot, Store, StoreError, StoredEvent,
     recent_events::RecentEvents,
 };
 
@@ -120,38 +120,44 @@ impl<S: Store> Store for CachedStore<S> {
         self.driver.count_by_state().await
     }
 
-    async fn forget(&self, session: SessionId) -> Result<(), StoreError> {
+    async fn forget(&self, session: SessionId, epoch: Epoch) -> Result<(), StoreError> {
         // Before too: the caller may drop this future while the driver works.
         self.recent.write().forget(session);
-        let forgotten = self.driver.forget(session).await;
+        let forgotten = self.driver.forget(session, epoch).await;
         self.recent.write().forget(session);
         forgotten
     }
 
-    async fn put_content(&self, session: SessionId, content: Bytes) -> Result<String, StoreError> {
-        self.driver.put_content(session, content).await
+    async fn put_content(&self, session: SessionId, epoch: Epoch, content: Bytes) -> Result<String, StoreError> {
+        self.driver.put_content(session, epoch, content).await
     }
 
-    async fn restore_content(&self, session: SessionId, name: &str, content: Bytes) -> Result<(), StoreError> {
-        self.driver.restore_content(session, name, content).await
+    async fn restore_content(
+        &self,
+        session: SessionId,
+        epoch: Epoch,
+        name: &str,
+        content: Bytes,
+    ) -> Result<(), StoreError> {
+        self.driver.restore_content(session, epoch, name, content).await
     }
 
     async fn extend_content(
         &self,
         session: SessionId,
+        epoch: Epoch,
         name: &str,
-        offset: u64,
-        piece: Bytes,
+        piece: ContentPiece,
     ) -> Result<(), StoreError> {
-        self.driver.extend_content(session, name, offset, piece).await
+        self.driver.extend_content(session, epoch, name, piece).await
     }
 
-    async fn finish_content(&self, session: SessionId, name: &str) -> Result<bool, StoreError> {
-        self.driver.finish_content(session, name).await
+    async fn finish_content(&self, session: SessionId, epoch: Epoch, name: &str) -> Result<bool, StoreError> {
+        self.driver.finish_content(session, epoch, name).await
     }
 
-    async fn drop_unfinished(&self, session: SessionId) -> Result<(), StoreError> {
-        self.driver.drop_unfinished(session).await
+    async fn drop_unfinished(&self, session: SessionId, epoch: Epoch) -> Result<(), StoreError> {
+        self.driver.drop_unfinished(session, epoch).await
     }
 
     async fn content(
@@ -223,7 +229,7 @@ mod tests {
         let store = CachedStore::new(MemoryStore::new());
         let (session, epoch) = claimed(&store, "a").await;
         let appended = store.append(session, epoch, 0, events(session, 0, 2));
-        store.forget(session).await.unwrap();
+        store.forget(session, epoch).await.unwrap();
         assert_eq!(appended.await.unwrap(), 2);
         assert!(matches!(store.read(session, 0, ALL).await, Err(StoreError::NoSession(_))));
     }

@@ -1,6 +1,8 @@
 //! Contract suite of the journal port. A driver runs it with [`contract!`] and an expression for an
 //! empty store.
 
+mod contents;
+
 use std::{collections::HashMap, sync::Arc};
 
 use bytes::Bytes;
@@ -8,8 +10,8 @@ use futures::{StreamExt, stream::FuturesOrdered};
 use greenroom_protocol::observation::AgentState;
 
 use super::{
-    AppendBatch, AppendError, ContentSlice, CreateOutcome, JournalEvent, ReadLimit, ReportMark, Seq, SessionId,
-    SessionQuery, SessionRecord, SessionSnapshot, Store, StoreError, StoredEvent, UsageTotals,
+    AppendBatch, AppendError, CreateOutcome, JournalEvent, ReadLimit, ReportMark, Seq, SessionId, SessionQuery,
+    SessionRecord, SessionSnapshot, Store, StoreError, StoredEvent, UsageTotals,
 };
 
 /// Generates one test per rule. `$fresh` returns a guard and an empty store that lives as long.
@@ -20,10 +22,12 @@ macro_rules! contract {
             appends_behind_failed_append_are_rejected, append_of_older_epoch_is_fenced,
             mark_and_record_commit_with_events, create_of_existing_id_changes_nothing,
             racing_creates_agree_on_one_session, list_searches_filters_and_pages,
-            sessions_that_have_not_ended_are_owned_and_counted, many_are_returned_in_the_order_of_their_ids, forget_removes_every_trace, contents_are_stored_per_session,
-            content_is_assembled_from_pieces, content_with_hole_is_dropped,
+            sessions_that_have_not_ended_are_owned_and_counted, many_are_returned_in_the_order_of_their_ids,
+            forget_removes_every_trace, forget_of_older_epoch_is_fenced, contents_of_older_epoch_are_fenced,
+            contents_are_stored_per_session, content_is_assembled_from_pieces, content_with_hole_is_dropped,
             unfinished_contents_of_stopped_sessions_are_dropped, read_stops_at_limits,
-            concurrent_sessions_keep_their_events_apart, racing_writers_append_exactly_once, missing_session_is_reported
+            concurrent_sessions_keep_their_events_apart, racing_writers_append_exactly_once,
+            missing_session_is_reported
         );
     };
     ($fresh:expr; $($rule:ident),* $(,)?) => {
@@ -37,6 +41,12 @@ macro_rules! contract {
     };
 }
 pub(super) use contract;
+
+use self::contents::read_content;
+pub(super) use self::contents::{
+    content_is_assembled_from_pieces, content_with_hole_is_dropped, contents_are_stored_per_session,
+    contents_of_older_epoch_are_fenced, unfinished_contents_of_stopped_sessions_are_dropped,
+};
 
 pub(super) const ALL: ReadLimit = ReadLimit { events: usize::MAX, bytes: usize::MAX };
 
@@ -79,6 +89,12 @@ pub(super) fn expected(session: SessionId, tail: Seq) -> Vec<StoredEvent> {
 pub(super) async fn claimed(store: &impl Store, title: &str) -> (SessionId, u64) {
     let session = store.create(record(title)).await.unwrap().into_snapshot().record.id;
     (session, store.claim(session).await.unwrap().0)
+}
+
+/// Purges a session as a caller that does not own it.
+pub(crate) async fn claim_and_forget(store: &(impl Store + ?Sized), session: SessionId) {
+    let (epoch, _) = store.claim(session).await.expect("the session exists");
+    store.forget(session, epoch).await.expect("the store forgets the session");
 }
 
 async fn check_events(store: &impl Store, session: SessionId, tail: Seq) {
@@ -278,9 +294,9 @@ pub(super) async fn forget_removes_every_trace(store: Arc<impl Store>) {
     let (other, other_epoch) = claimed(&*store, "b").await;
     store.append(session, epoch, 0, events(session, 0, 2)).await.unwrap();
     store.append(other, other_epoch, 0, events(other, 0, 2)).await.unwrap();
-    let name = store.put_content(session, Bytes::from_static(b"large")).await.unwrap();
-    store.forget(session).await.unwrap();
-    store.forget(session).await.unwrap();
+    let name = store.put_content(session, epoch, Bytes::from_static(b"large")).await.unwrap();
+    store.forget(session, epoch).await.unwrap();
+    store.forget(session, epoch).await.unwrap();
     assert_eq!(store.get(session).await.unwrap(), None);
     assert_eq!(read_content(&*store, session, &name).await, None);
     assert!(matches!(store.read(session, 0, ALL).await, Err(StoreError::NoSession(id)) if id == session));
@@ -291,111 +307,18 @@ pub(super) async fn forget_removes_every_trace(store: Arc<impl Store>) {
     check_events(&*store, session, 0).await;
 }
 
-async fn read_content(store: &impl Store, session: SessionId, name: &str) -> Option<Bytes> {
-    let part = store.content(session, name, 0, usize::MAX >> 1).await.unwrap()?;
-    assert_eq!(part.total, part.bytes.len() as u64);
-    Some(part.bytes)
-}
-
-pub(super) async fn content_is_assembled_from_pieces(store: Arc<impl Store>) {
-    let (session, _) = claimed(&*store, "a").await;
-    let name = "01KAHTXV3M9W6N2Q4ZB8C5R7DE";
-    let extend =
-        |offset, text: &'static str| store.extend_content(session, name, offset, Bytes::from_static(text.as_bytes()));
-    assert!(!store.finish_content(session, name).await.unwrap(), "no piece was written");
-    extend(0, "one two ").await.unwrap();
-    extend(8, "three").await.unwrap();
-    extend(8, "three").await.unwrap();
-    assert_eq!(read_content(&*store, session, name).await, None, "the content is not finished yet");
-    assert!(store.finish_content(session, name).await.unwrap());
-    assert!(store.finish_content(session, name).await.unwrap(), "the second call returns the same answer");
-    assert_eq!(read_content(&*store, session, name).await.as_deref(), Some(&b"one two three"[..]));
-    let part = |from, len| store.content(session, name, from, len);
-    assert_eq!(part(4, 3).await.unwrap(), Some(ContentSlice { bytes: Bytes::from_static(b"two"), total: 13 }));
-    assert_eq!(part(99, 3).await.unwrap(), Some(ContentSlice { bytes: Bytes::new(), total: 13 }));
-
-    extend(0, "ANOTHER").await.unwrap();
-    assert!(store.finish_content(session, name).await.unwrap());
-    assert_eq!(
-        read_content(&*store, session, name).await.map(|it| it.len()),
-        Some(13),
-        "a finished content does not change"
-    );
-    store.forget(session).await.unwrap();
-    assert!(matches!(extend(0, "late").await, Err(StoreError::NoSession(_))));
-}
-
-pub(super) async fn content_with_hole_is_dropped(store: Arc<impl Store>) {
-    let (session, _) = claimed(&*store, "a").await;
-    let extend = |name: &'static str, offset, text: &'static str| {
-        store.extend_content(session, name, offset, Bytes::from_static(text.as_bytes()))
-    };
-    let [begun, lost] = ["01KAHTXV3M9W6N2Q4ZB8C5R7DE", "01KAHTXV3M9W6N2Q4ZB8C5R7DF"];
-    extend(begun, 0, "one ").await.unwrap();
-    extend(begun, 5, "three").await.unwrap();
-    extend(begun, 10, "four").await.unwrap();
-    extend(lost, 4, "two").await.unwrap();
-    for name in [begun, lost] {
-        assert!(!store.finish_content(session, name).await.unwrap(), "{name}");
-        assert_eq!(read_content(&*store, session, name).await, None, "{name}");
+pub(super) async fn forget_of_older_epoch_is_fenced(store: Arc<impl Store>) {
+    let unclaimed = store.create(record("unclaimed")).await.unwrap().into_snapshot().record.id;
+    assert!(matches!(store.forget(unclaimed, 0).await, Err(StoreError::Fenced)));
+    let (session, old) = claimed(&*store, "a").await;
+    store.append(session, old, 0, events(session, 0, 2)).await.unwrap();
+    let (new, _) = store.claim(session).await.unwrap();
+    for epoch in [0, old, new + 1] {
+        assert!(matches!(store.forget(session, epoch).await, Err(StoreError::Fenced)), "{epoch}");
+        check_events(&*store, session, 2).await;
     }
-    extend(begun, 0, "anew").await.unwrap();
-    assert!(store.finish_content(session, begun).await.unwrap());
-    assert_eq!(read_content(&*store, session, begun).await.as_deref(), Some(&b"anew"[..]));
-    extend(begun, 4, "late").await.unwrap();
-    assert!(store.finish_content(session, begun).await.unwrap());
-    assert_eq!(
-        read_content(&*store, session, begun).await.as_deref(),
-        Some(&b"anew"[..]),
-        "a finished content does not change"
-    );
-}
-
-pub(super) async fn unfinished_contents_of_stopped_sessions_are_dropped(store: Arc<impl Store>) {
-    let (session, epoch) = claimed(&*store, "a").await;
-    let [finished, unfinished] = ["01KAHTXV3M9W6N2Q4ZB8C5R7DE", "01KAHTXV3M9W6N2Q4ZB8C5R7DF"];
-    let begin = |name| store.extend_content(session, name, 0, Bytes::from_static(b"text"));
-    begin(finished).await.unwrap();
-    assert!(store.finish_content(session, finished).await.unwrap());
-    begin(unfinished).await.unwrap();
-    store.compact().await.unwrap();
-    store.compact().await.unwrap();
-    store.extend_content(session, unfinished, 4, Bytes::from_static(b", more")).await.unwrap();
-    store.drop_unfinished(session).await.unwrap();
-    store.drop_unfinished(SessionId::generate()).await.unwrap();
-    assert!(!store.finish_content(session, unfinished).await.unwrap(), "the unfinished content was dropped");
-
-    let mut at = 0;
-    for state in [AgentState::Stopped, AgentState::Failed, AgentState::Ended] {
-        begin(unfinished).await.unwrap();
-        let stopped = SessionRecord { id: session, state, ..record("a") };
-        at = store
-            .append(session, epoch, at, AppendBatch { record: Some(Arc::new(stopped)), ..events(session, at, 1) })
-            .await
-            .unwrap();
-        store.compact().await.unwrap();
-        store.compact().await.unwrap();
-        assert!(!store.finish_content(session, unfinished).await.unwrap(), "{state:?}");
-    }
-    assert_eq!(read_content(&*store, session, finished).await.as_deref(), Some(&b"text"[..]));
-}
-
-pub(super) async fn contents_are_stored_per_session(store: Arc<impl Store>) {
-    let (session, _) = claimed(&*store, "a").await;
-    let (other, _) = claimed(&*store, "b").await;
-    let content = Bytes::from(vec![7; 100_000]);
-    let name = store.put_content(session, content.clone()).await.unwrap();
-    assert_eq!(read_content(&*store, session, &name).await, Some(content.clone()));
-    assert_eq!(read_content(&*store, other, &name).await, None);
-    store.restore_content(other, &name, content.clone()).await.unwrap();
-    store.restore_content(other, &name, Bytes::from_static(b"again")).await.unwrap();
-    assert_eq!(read_content(&*store, other, &name).await, Some(Bytes::from_static(b"again")));
-    assert_eq!(read_content(&*store, session, &name).await.map(|it| it.len()), Some(100_000));
-    for name in ["", ".", "..", "../lock", "a/b", "nothing"] {
-        assert_eq!(read_content(&*store, session, name).await, None, "{name}");
-    }
-    let missing = store.put_content(SessionId::generate(), Bytes::new()).await;
-    assert!(matches!(missing, Err(StoreError::NoSession(_))));
+    store.forget(session, new).await.unwrap();
+    assert_eq!(store.get(session).await.unwrap(), None);
 }
 
 pub(super) async fn read_stops_at_limits(store: Arc<impl Store>) {

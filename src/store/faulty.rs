@@ -15,8 +15,8 @@ use greenroom_protocol::observation::AgentState;
 use tokio::sync::watch;
 
 use crate::store::{
-    AppendBatch, AppendError, CompactionStats, ContentSlice, CreateOutcome, Epoch, ReadLimit, Seq, SessionId,
-    SessionListing, SessionQuery, SessionRecord, SessionSnapshot, Store, StoreError, StoredEvent,
+    AppendBatch, AppendError, CompactionStats, ContentPiece, ContentSlice, CreateOutcome, Epoch, ReadLimit, Seq,
+    SessionId, SessionListing, SessionQuery, SessionRecord, SessionSnapshot, Store, StoreError, StoredEvent,
     in_memory::MemoryStore,
 };
 
@@ -152,29 +152,38 @@ impl Store for FaultyStore {
     async fn count_by_state(&self) -> Result<HashMap<AgentState, u64>, StoreError> {
         self.inner.count_by_state().await
     }
-    async fn forget(&self, session: SessionId) -> Result<(), StoreError> {
+    async fn forget(&self, session: SessionId, epoch: Epoch) -> Result<(), StoreError> {
         if self.fail_forget.load(SeqCst) {
             return Err(std::io::Error::other("no space left on device").into());
         }
-        self.inner.forget(session).await
+        self.inner.forget(session, epoch).await
     }
-    async fn put_content(&self, session: SessionId, content: bytes::Bytes) -> Result<String, StoreError> {
-        self.inner.put_content(session, content).await
+    async fn put_content(&self, session: SessionId, epoch: Epoch, content: bytes::Bytes) -> Result<String, StoreError> {
+        self.inner.put_content(session, epoch, content).await
     }
-    async fn restore_content(&self, session: SessionId, name: &str, content: bytes::Bytes) -> Result<(), StoreError> {
-        self.inner.restore_content(session, name, content).await
+    async fn restore_content(
+        &self,
+        session: SessionId,
+        epoch: Epoch,
+        name: &str,
+        content: bytes::Bytes,
+    ) -> Result<(), StoreError> {
+        self.inner.restore_content(session, epoch, name, content).await
     }
     async fn extend_content(
         &self,
         session: SessionId,
+        epoch: Epoch,
         name: &str,
-        offset: u64,
-        piece: bytes::Bytes,
+        piece: ContentPiece,
     ) -> Result<(), StoreError> {
-        self.inner.extend_content(session, name, offset, piece).await
+        self.inner.extend_content(session, epoch, name, piece).await
     }
-    async fn finish_content(&self, session: SessionId, name: &str) -> Result<bool, StoreError> {
-        self.inner.finish_content(session, name).await
+    async fn finish_content(&self, session: SessionId, epoch: Epoch, name: &str) -> Result<bool, StoreError> {
+        self.inner.finish_content(session, epoch, name).await
+    }
+    async fn drop_unfinished(&self, session: SessionId, epoch: Epoch) -> Result<(), StoreError> {
+        self.inner.drop_unfinished(session, epoch).await
     }
     async fn content(
         &self,

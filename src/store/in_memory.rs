@@ -12,9 +12,12 @@ use futures::future::BoxFuture;
 use greenroom_protocol::observation::AgentState;
 
 use super::{
-    AppendBatch, AppendError, CompactionStats, ContentSlice, CreateOutcome, Epoch, JournalEvent, ReadLimit, Seq,
-    SessionId, SessionListing, SessionQuery, SessionRecord, SessionSnapshot, Store, StoreError, StoredEvent, listing,
-    session_change::{ChangeFailure, SessionChange, SessionEntry, create_outcome, decide, reject_foreign_record},
+    AppendBatch, AppendError, CompactionStats, ContentPiece, ContentSlice, CreateOutcome, Epoch, JournalEvent,
+    ReadLimit, Seq, SessionId, SessionListing, SessionQuery, SessionRecord, SessionSnapshot, Store, StoreError,
+    StoredEvent, listing,
+    session_change::{
+        ChangeFailure, SessionChange, SessionEntry, check_owner, create_outcome, decide, reject_foreign_record,
+    },
 };
 
 /// Journal in memory. Lost at the end of the process.
@@ -65,6 +68,19 @@ impl MemoryStore {
             }
         }
         Ok(after)
+    }
+
+    /// Runs `work` on a session, if `epoch` owns the session.
+    fn with_session<T>(
+        &self,
+        session: SessionId,
+        epoch: Epoch,
+        work: impl FnOnce(&mut InMemorySession) -> Result<T, StoreError>,
+    ) -> Result<T, StoreError> {
+        let mut sessions = self.sessions();
+        let stored = sessions.get_mut(&session).ok_or(StoreError::NoSession(session))?;
+        check_owner(Some(&stored.entry), session, epoch)?;
+        work(stored)
     }
 
     fn append_now(&self, session: SessionId, epoch: Epoch, at: Seq, batch: AppendBatch) -> Result<Seq, AppendError> {
@@ -144,61 +160,70 @@ impl Store for MemoryStore {
         Ok(listing::count_by_state(self.sessions().values().map(|stored| &stored.entry)))
     }
 
-    async fn forget(&self, session: SessionId) -> Result<(), StoreError> {
-        self.change(session, SessionChange::Forget, Vec::new())
+    async fn forget(&self, session: SessionId, epoch: Epoch) -> Result<(), StoreError> {
+        self.change(session, SessionChange::Forget { epoch }, Vec::new())
             .map(drop)
             .map_err(|failure| failure.into_store_error(session))
     }
 
-    async fn put_content(&self, session: SessionId, content: Bytes) -> Result<String, StoreError> {
-        let mut sessions = self.sessions();
-        let stored = sessions.get_mut(&session).ok_or(StoreError::NoSession(session))?;
+    async fn put_content(&self, session: SessionId, epoch: Epoch, content: Bytes) -> Result<String, StoreError> {
         let name = ulid::Ulid::generate().to_string();
-        stored.contents.insert(name.clone(), content);
+        self.restore_content(session, epoch, &name, content).await?;
         Ok(name)
     }
 
-    async fn restore_content(&self, session: SessionId, name: &str, content: Bytes) -> Result<(), StoreError> {
-        let mut sessions = self.sessions();
-        let stored = sessions.get_mut(&session).ok_or(StoreError::NoSession(session))?;
-        stored.contents.insert(name.to_owned(), content);
-        Ok(())
+    async fn restore_content(
+        &self,
+        session: SessionId,
+        epoch: Epoch,
+        name: &str,
+        content: Bytes,
+    ) -> Result<(), StoreError> {
+        self.with_session(session, epoch, |stored| {
+            stored.contents.insert(name.to_owned(), content);
+            Ok(())
+        })
     }
 
     async fn extend_content(
         &self,
         session: SessionId,
+        epoch: Epoch,
         name: &str,
-        offset: u64,
-        piece: Bytes,
+        piece: ContentPiece,
     ) -> Result<(), StoreError> {
-        let mut sessions = self.sessions();
-        let stored = sessions.get_mut(&session).ok_or(StoreError::NoSession(session))?;
-        let unfinished = stored.unfinished_contents.entry(name.to_owned()).or_default();
-        let from = usize::try_from(offset).map_err(io::Error::other)?;
-        if from > unfinished.len() {
-            stored.unfinished_contents.remove(name);
-            return Ok(());
-        }
-        unfinished.resize(unfinished.len().max(from + piece.len()), 0);
-        unfinished[from..from + piece.len()].copy_from_slice(&piece);
-        Ok(())
+        let ContentPiece { offset, bytes } = piece;
+        self.with_session(session, epoch, |stored| {
+            let unfinished = stored.unfinished_contents.entry(name.to_owned()).or_default();
+            let from = usize::try_from(offset).map_err(io::Error::other)?;
+            if from > unfinished.len() {
+                stored.unfinished_contents.remove(name);
+                return Ok(());
+            }
+            unfinished.resize(unfinished.len().max(from + bytes.len()), 0);
+            unfinished[from..from + bytes.len()].copy_from_slice(&bytes);
+            Ok(())
+        })
     }
 
-    async fn finish_content(&self, session: SessionId, name: &str) -> Result<bool, StoreError> {
-        let mut sessions = self.sessions();
-        let stored = sessions.get_mut(&session).ok_or(StoreError::NoSession(session))?;
-        if let Some(whole) = stored.unfinished_contents.remove(name) {
-            stored.contents.entry(name.to_owned()).or_insert(whole.into());
-        }
-        Ok(stored.contents.contains_key(name))
+    async fn finish_content(&self, session: SessionId, epoch: Epoch, name: &str) -> Result<bool, StoreError> {
+        self.with_session(session, epoch, |stored| {
+            if let Some(whole) = stored.unfinished_contents.remove(name) {
+                stored.contents.entry(name.to_owned()).or_insert(whole.into());
+            }
+            Ok(stored.contents.contains_key(name))
+        })
     }
 
-    async fn drop_unfinished(&self, session: SessionId) -> Result<(), StoreError> {
-        if let Some(stored) = self.sessions().get_mut(&session) {
+    async fn drop_unfinished(&self, session: SessionId, epoch: Epoch) -> Result<(), StoreError> {
+        let dropped = self.with_session(session, epoch, |stored| {
             stored.unfinished_contents.clear();
+            Ok(())
+        });
+        match dropped {
+            Err(StoreError::NoSession(_)) => Ok(()),
+            other => other,
         }
-        Ok(())
     }
 
     async fn content(

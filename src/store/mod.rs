@@ -81,7 +81,8 @@ pub type Seq = u64;
 
 /// Ownership period of a session. Each [`Store::claim`] raises the epoch.
 ///
-/// An append of an older epoch is rejected, so two writers can never interleave.
+/// A change of an older epoch is rejected, so two writers can never interleave. The epoch is 0
+/// before the first claim, and admits no change.
 pub type Epoch = u64;
 
 /// Event that is ready for the journal.
@@ -269,7 +270,15 @@ pub struct SessionListing {
     pub total: usize,
 }
 
-/// Part of a large content.
+/// Piece of a large content that grows.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct ContentPiece {
+    /// Number of bytes before the piece.
+    pub offset: u64,
+    pub bytes: Bytes,
+}
+
+/// Part of a large content that was read.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct ContentSlice {
     /// Empty behind the end of the content.
@@ -339,7 +348,8 @@ pub trait Store: Send + Sync + 'static {
     /// Creates a session, if its id is free. Durable on return.
     async fn create(&self, record: SessionRecord) -> Result<CreateOutcome, StoreError>;
 
-    /// Takes over a session. From now on only appends with the returned epoch succeed.
+    /// Takes over a session. From now on only changes with the returned epoch succeed: appends,
+    /// contents and [`Store::forget`]. All others fail as fenced.
     async fn claim(&self, session: SessionId) -> Result<(Epoch, SessionSnapshot), StoreError>;
 
     /// Makes `batch` durable if the journal ends at `at`, and returns the new end.
@@ -379,37 +389,45 @@ pub trait Store: Send + Sync + 'static {
     async fn count_by_state(&self) -> Result<HashMap<AgentState, u64>, StoreError>;
 
     /// Removes every trace of a session. Durable on return. A missing session is no error.
-    async fn forget(&self, session: SessionId) -> Result<(), StoreError>;
+    async fn forget(&self, session: SessionId, epoch: Epoch) -> Result<(), StoreError>;
 
     /// Stores a large content and returns its name.
     ///
     /// Durable on return, so the event that names the content may follow.
-    async fn put_content(&self, session: SessionId, content: Bytes) -> Result<String, StoreError>;
+    async fn put_content(&self, session: SessionId, epoch: Epoch, content: Bytes) -> Result<String, StoreError>;
 
     /// Stores a large content under the name (a ULID) that it had in another store.
-    async fn restore_content(&self, session: SessionId, name: &str, content: Bytes) -> Result<(), StoreError>;
+    async fn restore_content(
+        &self,
+        session: SessionId,
+        epoch: Epoch,
+        name: &str,
+        content: Bytes,
+    ) -> Result<(), StoreError>;
 
     /// Writes one piece of a large content under a name (a ULID) of the caller. Durable on return.
     ///
     /// A repeated piece changes nothing. Pieces come in order. A piece that would leave a hole is
     /// dropped, and the pieces before it with it. A content with a hole therefore never exists.
-    async fn extend_content(&self, session: SessionId, name: &str, offset: u64, piece: Bytes)
-    -> Result<(), StoreError>;
+    async fn extend_content(
+        &self,
+        session: SessionId,
+        epoch: Epoch,
+        name: &str,
+        piece: ContentPiece,
+    ) -> Result<(), StoreError>;
 
     /// Completes a content from its pieces. From now on the content is unchangeable and durable.
     ///
     /// Returns if such a content exists, so a second call returns the same answer.
-    async fn finish_content(&self, session: SessionId, name: &str) -> Result<bool, StoreError>;
+    async fn finish_content(&self, session: SessionId, epoch: Epoch, name: &str) -> Result<bool, StoreError>;
 
     /// Drops the contents of a session whose pieces have not all arrived. Called when their sender
-    /// is gone.
+    /// is gone. A missing session is no error.
     ///
     /// [`Store::compact`] drops such contents of sessions whose record says stopped, failed or
     /// ended. The second run drops them at the latest.
-    async fn drop_unfinished(&self, session: SessionId) -> Result<(), StoreError> {
-        let _nothing_is_unfinished = session;
-        Ok(())
-    }
+    async fn drop_unfinished(&self, session: SessionId, epoch: Epoch) -> Result<(), StoreError>;
 
     /// Returns at most `len` bytes of a large content, beginning at byte `from`. `None` if no such
     /// content exists.

@@ -14,7 +14,7 @@ pub(super) struct SessionEntry {
     pub(super) record: Arc<SessionRecord>,
     /// Grows with each change of the record.
     pub(super) revision: u64,
-    /// 0 until the first claim. No append succeeds with epoch 0.
+    /// 0 until the first claim. No change succeeds with epoch 0.
     pub(super) epoch: Epoch,
     pub(super) tail: Seq,
     pub(super) mark: Option<ReportMark>,
@@ -27,6 +27,10 @@ impl SessionEntry {
 
     pub(super) fn snapshot(&self) -> SessionSnapshot {
         SessionSnapshot { record: SessionRecord::clone(&self.record), tail: self.tail, mark: self.mark.clone() }
+    }
+
+    fn is_owned_at(&self, epoch: Epoch) -> bool {
+        epoch != 0 && epoch == self.epoch
     }
 
     fn with_record(self, record: Arc<SessionRecord>) -> SessionEntry {
@@ -47,7 +51,9 @@ pub(super) enum SessionChange {
         mark: Option<ReportMark>,
         record: Option<Arc<SessionRecord>>,
     },
-    Forget,
+    Forget {
+        epoch: Epoch,
+    },
 }
 
 /// Reason why the state of the session does not admit a change.
@@ -71,12 +77,15 @@ pub(super) fn decide(
     match (entry, change) {
         (None, SessionChange::Create(record)) => Ok(Some(SessionEntry::new(record))),
         (Some(entry), SessionChange::Create(_)) => Err(ChangeRejection::Exists(entry.clone())),
-        (_, SessionChange::Forget) => Ok(None),
+        (None, SessionChange::Forget { .. }) => Ok(None),
         (None, SessionChange::Claim | SessionChange::Append { .. }) => Err(ChangeRejection::NoSession),
         (Some(entry), SessionChange::Claim) => Ok(Some(SessionEntry { epoch: entry.epoch + 1, ..entry.clone() })),
-        (Some(entry), SessionChange::Append { epoch, .. }) if epoch == 0 || epoch != entry.epoch => {
+        (Some(entry), SessionChange::Append { epoch, .. } | SessionChange::Forget { epoch })
+            if !entry.is_owned_at(epoch) =>
+        {
             Err(ChangeRejection::Fenced)
         }
+        (Some(_), SessionChange::Forget { .. }) => Ok(None),
         (Some(entry), SessionChange::Append { at, .. }) if at != entry.tail => {
             Err(ChangeRejection::TailMismatch { tail: entry.tail })
         }
@@ -124,6 +133,15 @@ impl ChangeFailure {
             }
             ChangeFailure::NotWritten(error) | ChangeFailure::Unknown(error) => StoreError::Io(error),
         }
+    }
+}
+
+/// Checks that `epoch` belongs to the newest claim of the session.
+pub(super) fn check_owner(entry: Option<&SessionEntry>, session: SessionId, epoch: Epoch) -> Result<(), StoreError> {
+    match entry {
+        Some(entry) if entry.is_owned_at(epoch) => Ok(()),
+        Some(_) => Err(StoreError::Fenced),
+        None => Err(StoreError::NoSession(session)),
     }
 }
 

@@ -20,7 +20,9 @@ use super::{
     compare::{compare, content_length},
     export_reader::{ExportReader, ExportedSession, SessionPart},
 };
-use crate::store::{AppendBatch, JournalEvent, Seq, SessionId, SessionRecord, SessionSnapshot, Store, StoreError};
+use crate::store::{
+    AppendBatch, Epoch, JournalEvent, Seq, SessionId, SessionRecord, SessionSnapshot, Store, StoreError,
+};
 
 /// Limit of one append, in bytes; a single larger event is one append. A later read of an event
 /// reads the whole append.
@@ -89,13 +91,13 @@ async fn import_one<R: BufRead>(
             match &mut content {
                 Some((current, full)) if current == name => full.push_str(text),
                 _ => {
-                    write_content(store, id, content.take()).await?;
+                    write_content(store, (id, epoch), content.take()).await?;
                     content = Some((name.clone(), text.clone()));
                 }
             }
             continue;
         }
-        write_content(store, id, content.take()).await?;
+        write_content(store, (id, epoch), content.take()).await?;
         let is_end = part.is_none();
         if let Some(SessionPart::Event(event)) = part {
             seq += 1;
@@ -134,10 +136,14 @@ async fn import_one<R: BufRead>(
 }
 
 /// Writes a content if the present one is missing or damaged. A sound content was already compared.
-async fn write_content(store: &dyn Store, id: SessionId, content: Option<(String, String)>) -> Result<(), StoreError> {
+async fn write_content(
+    store: &dyn Store,
+    (id, epoch): (SessionId, Epoch),
+    content: Option<(String, String)>,
+) -> Result<(), StoreError> {
     match content {
         Some((name, text)) if content_length(store, id, &name).await?.is_none() => {
-            store.restore_content(id, &name, Bytes::from(text)).await
+            store.restore_content(id, epoch, &name, Bytes::from(text)).await
         }
         Some(_) | None => Ok(()),
     }
@@ -148,7 +154,7 @@ async fn write_content(store: &dyn Store, id: SessionId, content: Option<(String
 async fn append(
     store: &dyn Store,
     id: SessionId,
-    epoch: u64,
+    epoch: Epoch,
     at: Seq,
     batch: AppendBatch,
 ) -> Result<Seq, TransferError> {

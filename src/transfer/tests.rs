@@ -44,7 +44,8 @@ async fn fill(store: &dyn Store, id: SessionId, count: u64) {
         if seq == 3 {
             let large = "ä1\n".repeat(400_000);
             name = Some("01KAHTXV3M9W6N2Q4ZB8C5R7DE".to_owned());
-            store.restore_content(id, "01KAHTXV3M9W6N2Q4ZB8C5R7DE", large.into()).await.expect("the content is stored");
+            let name = "01KAHTXV3M9W6N2Q4ZB8C5R7DE";
+            store.restore_content(id, epoch, name, large.into()).await.expect("the content is stored");
         }
         let batch = AppendBatch {
             events: vec![event(seq, name.as_deref())],

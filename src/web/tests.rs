@@ -223,8 +223,9 @@ async fn large_content_is_a_download_and_never_a_page() {
     let fixture = fixture().await;
     let id = id_of(&fixture.call("POST", "/api/sessions", Some("{}")).await);
     let session: SessionId = id.parse().expect("an id");
-    let name =
-        fixture.store.put_content(session, "<script>1</script>".into()).await.expect("the store keeps the content");
+    let (epoch, _) = fixture.store.claim(session).await.expect("the session exists");
+    let stored = fixture.store.put_content(session, epoch, "<script>1</script>".into()).await;
+    let name = stored.expect("the store keeps the content");
     let reply = fixture.call("GET", &format!("/api/sessions/{id}/contents/{name}"), None).await;
     assert_eq!(reply.text, "<script>1</script>");
     assert_eq!(reply.header("content-type"), "application/octet-stream");

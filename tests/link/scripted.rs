@@ -212,7 +212,9 @@ async fn history_contains_whole_contents() {
 
 /// Returns a message whose event has only head and tail.
 async fn part_of(histories: &LinkHistories, id: SessionId, whole: &str) -> String {
-    let name = histories.store.put_content(id, whole.to_owned().into()).await.expect("the store keeps the content");
+    let (epoch, _) = histories.store.claim(id).await.expect("the session exists");
+    let name =
+        histories.store.put_content(id, epoch, whole.to_owned().into()).await.expect("the store keeps the content");
     let part = greenroom_protocol::excerpt(whole, CONTENT_LIMIT).expect("the text exceeds the limit").text;
     let extras = serde_json::json!({ "truncated": { "bytes": whole.len(), "href": format!("/api/sessions/{id}/contents/{name}") } });
     let content = serde_json::Value::String(part);

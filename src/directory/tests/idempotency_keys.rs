@@ -3,7 +3,7 @@
 use std::time::Instant;
 
 use super::*;
-use crate::frontend::tests::fixture::record;
+use crate::{frontend::tests::fixture::record, store::contract::claim_and_forget};
 
 #[actix::test]
 async fn keys_act_once_across_servers() {
@@ -116,7 +116,7 @@ async fn key_of_purged_session_creates_another() {
     let harness = harness(store.clone());
     // A request with a key waits until all keys are loaded.
     harness.create(Some("another")).await;
-    store.forget(purged).await.expect("the session is removed");
+    claim_and_forget(&*store, purged).await;
     let created = harness.create(Some("k")).await;
     assert!(created.is_new && created.view.id != purged, "{created:?}");
     assert_eq!(harness.create(Some("k")).await.view.id, created.view.id);

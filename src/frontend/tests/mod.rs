@@ -26,7 +26,7 @@ use crate::{
         RequestError,
         messages::{GetView, Purged, Relay, SandboxFailed, SandboxLost},
     },
-    store::{Seq, SessionId, Store},
+    store::{Seq, SessionId, Store, contract::claim_and_forget},
 };
 
 /// Checks that all events up to `last` arrived, once and in order.
@@ -275,7 +275,7 @@ async fn clients_of_a_purged_session_get_4404() {
     let mut chat = TestClient::chat(&fixture.services, id).await;
     chat.so_far().await;
     let mut pull = EventPull::open(fixture.services.clone(), id, Seq::MAX).await.expect("the session is available");
-    fixture.store.forget(id).await.expect("the store forgets the session");
+    claim_and_forget(&*fixture.store, id).await;
     session.send(Purged).await.expect("the session runs");
     assert_eq!((client.closed().await, chat.closed().await), (Some(4404), Some(4404)));
     assert!(matches!(pull.next().await, PulledItem::Gone(RequestError::NoSession(_))));
@@ -290,7 +290,7 @@ async fn readers_of_a_removed_journal_get_4404() {
     let mut pull = EventPull::open(fixture.services.clone(), id, 0).await.expect("the session is available");
     client.until(|frame| frame["seq"] == 1).await;
     assert!(matches!(pull.next().await, PulledItem::Event((1, _))));
-    fixture.store.forget(id).await.expect("the store forgets the session");
+    claim_and_forget(&*fixture.store, id).await;
     assert_eq!(client.closed().await, Some(4404));
     let rest = async { while !matches!(pull.next().await, PulledItem::Gone(RequestError::NoSession(_))) {} };
     tokio::time::timeout(Duration::from_secs(5), rest).await.expect("the pull ends in time");

@@ -88,7 +88,7 @@ impl CommitGroup {
             SessionChange::Append { at, events, .. } => {
                 (FrameKind::Append, PublishedChange::Events { at: *at, count: *events as u32 })
             }
-            SessionChange::Forget => (FrameKind::Forget, PublishedChange::Forgotten),
+            SessionChange::Forget { .. } => (FrameKind::Forget, PublishedChange::Forgotten),
         };
         let earlier_failure = row.and_then(|row| self.failed_rows.get(&row).or_else(|| known.failed_row(row)));
         let outcome = match earlier_failure {

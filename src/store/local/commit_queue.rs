@@ -34,7 +34,7 @@ impl ChangeRequest {
     pub(super) fn row(&self) -> Option<(SessionId, Epoch)> {
         match self.change {
             SessionChange::Append { epoch, .. } => Some((self.session, epoch)),
-            SessionChange::Create(_) | SessionChange::Claim | SessionChange::Forget => None,
+            SessionChange::Create(_) | SessionChange::Claim | SessionChange::Forget { .. } => None,
         }
     }
 }

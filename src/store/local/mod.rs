@@ -62,10 +62,10 @@ use self::{
     shared::SharedJournal,
 };
 use super::{
-    AppendBatch, AppendError, CompactionStats, ContentSlice, CreateOutcome, Epoch, JournalEvent, OpenError, ReadLimit,
-    Seq, SessionId, SessionListing, SessionQuery, SessionRecord, SessionSnapshot, Store, StoreError, StoredEvent,
-    listing,
-    session_change::{ChangeFailure, SessionChange, SessionEntry, create_outcome, reject_foreign_record},
+    AppendBatch, AppendError, CompactionStats, ContentPiece, ContentSlice, CreateOutcome, Epoch, JournalEvent,
+    OpenError, ReadLimit, Seq, SessionId, SessionListing, SessionQuery, SessionRecord, SessionSnapshot, Store,
+    StoreError, StoredEvent, listing,
+    session_change::{ChangeFailure, SessionChange, SessionEntry, check_owner, create_outcome, reject_foreign_record},
 };
 
 /// Journal in one directory.
@@ -220,26 +220,26 @@ impl Drop for LocalStore {
 }
 
 impl LocalStore {
-    /// Runs `work` on the contents of a session.
+    /// Runs `work` on the contents of a session, if `epoch` owns the session.
     ///
-    /// If the session is purged meanwhile, its contents are removed again.
+    /// If the session is purged meanwhile, its contents are removed again. If the session is
+    /// claimed meanwhile, the caller gets no name of what was written.
     async fn with_session_contents<T: Send + 'static>(
         &self,
         session: SessionId,
+        epoch: Epoch,
         work: impl FnOnce(&ContentStore) -> io::Result<T> + Send + 'static,
     ) -> Result<T, StoreError> {
-        if !self.has_session(session) {
-            return Err(StoreError::NoSession(session));
-        }
+        check_owner(self.shared.state().sessions.get(&session), session, epoch)?;
         let (contents, shared) = (self.contents.clone(), self.shared.clone());
         blocking(move || {
             let done = work(&contents)?;
-            if shared.state().sessions.contains_key(&session) {
-                return Ok(done);
+            let owned = check_owner(shared.state().sessions.get(&session), session, epoch);
+            if let Err(StoreError::NoSession(_)) = owned {
+                // A purge may have run before `work` wrote anything.
+                contents.forget(session)?;
             }
-            // A purge may have run before `work` wrote anything.
-            contents.forget(session)?;
-            Err(StoreError::NoSession(session))
+            owned.map(|()| done)
         })
         .await
     }
@@ -317,43 +317,56 @@ impl Store for LocalStore {
         Ok(listing::count_by_state(self.shared.state().sessions.values()))
     }
 
-    async fn forget(&self, session: SessionId) -> Result<(), StoreError> {
+    async fn forget(&self, session: SessionId, epoch: Epoch) -> Result<(), StoreError> {
         if self.has_session(session) {
-            let forgotten = self.submit(session, SessionChange::Forget, &[]).await;
+            let forgotten = self.submit(session, SessionChange::Forget { epoch }, &[]).await;
             forgotten.map_err(|failure| failure.into_store_error(session))?;
         }
         let contents = self.contents.clone();
         blocking(move || Ok(contents.forget(session)?)).await
     }
 
-    async fn put_content(&self, session: SessionId, content: Bytes) -> Result<String, StoreError> {
+    async fn put_content(&self, session: SessionId, epoch: Epoch, content: Bytes) -> Result<String, StoreError> {
         let name = ulid::Ulid::generate();
-        self.with_session_contents(session, move |contents| contents.put(session, name, &content)).await?;
+        self.with_session_contents(session, epoch, move |contents| contents.put(session, name, &content)).await?;
         Ok(name.to_string())
     }
 
-    async fn restore_content(&self, session: SessionId, name: &str, content: Bytes) -> Result<(), StoreError> {
+    async fn restore_content(
+        &self,
+        session: SessionId,
+        epoch: Epoch,
+        name: &str,
+        content: Bytes,
+    ) -> Result<(), StoreError> {
         let name = content_name(name)?;
-        self.with_session_contents(session, move |contents| contents.put(session, name, &content)).await
+        self.with_session_contents(session, epoch, move |contents| contents.put(session, name, &content)).await
     }
 
     async fn extend_content(
         &self,
         session: SessionId,
+        epoch: Epoch,
         name: &str,
-        offset: u64,
-        piece: Bytes,
+        piece: ContentPiece,
     ) -> Result<(), StoreError> {
         let name = content_name(name)?;
-        self.with_session_contents(session, move |contents| contents.extend(session, name, offset, &piece)).await
+        self.with_session_contents(session, epoch, move |contents| {
+            contents.extend(session, name, piece.offset, &piece.bytes)
+        })
+        .await
     }
 
-    async fn finish_content(&self, session: SessionId, name: &str) -> Result<bool, StoreError> {
+    async fn finish_content(&self, session: SessionId, epoch: Epoch, name: &str) -> Result<bool, StoreError> {
         let name = content_name(name)?;
-        self.with_session_contents(session, move |contents| contents.finish(session, name)).await
+        self.with_session_contents(session, epoch, move |contents| contents.finish(session, name)).await
     }
 
-    async fn drop_unfinished(&self, session: SessionId) -> Result<(), StoreError> {
+    async fn drop_unfinished(&self, session: SessionId, epoch: Epoch) -> Result<(), StoreError> {
+        match check_owner(self.shared.state().sessions.get(&session), session, epoch) {
+            Err(StoreError::NoSession(_)) => return Ok(()),
+            owned => owned?,
+        }
         let contents = self.contents.clone();
         blocking(move || Ok(contents.drop_unfinished(session)?)).await
     }
@@ -439,7 +452,7 @@ fn encode(change: &SessionChange, events: &[JournalEvent]) -> Vec<u8> {
     match change {
         SessionChange::Create(record) => frame::encode_payload(None, Some(record), &[]),
         SessionChange::Append { mark, record, .. } => frame::encode_payload(mark.as_ref(), record.as_deref(), events),
-        SessionChange::Claim | SessionChange::Forget => frame::encode_payload(None, None, &[]),
+        SessionChange::Claim | SessionChange::Forget { .. } => frame::encode_payload(None, None, &[]),
     }
 }
 

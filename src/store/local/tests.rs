@@ -16,9 +16,9 @@ use std::{fs, os::unix::fs::PermissionsExt, path::Path, sync::Arc};
 
 use super::{LocalStore, StoreSizes, committer::FlushThresholds, log_writer::SegmentSizes};
 use crate::store::{
-    AppendBatch, AppendError, CompactionStats, OpenError, ReadLimit, SessionId, SessionQuery, SessionRecord, Store,
-    StoreError, StoredEvent,
-    contract::{ALL, claimed, contract, event, events, expected, record},
+    AppendBatch, AppendError, CompactionStats, ContentPiece, OpenError, ReadLimit, SessionId, SessionQuery,
+    SessionRecord, Store, StoreError, StoredEvent,
+    contract::{ALL, claim_and_forget, claimed, contract, event, events, expected, record},
 };
 
 contract!({
@@ -87,8 +87,8 @@ async fn restart_keeps_everything() {
         rename(&store, (a, 1, 300), "A").await;
         let renamed = store.get(a).await.unwrap().unwrap();
         assert_eq!(renamed.record.title, "A");
-        let content = store.put_content(b, vec![1, 2, 3].into()).await.unwrap();
-        store.forget(gone).await.unwrap();
+        let content = store.put_content(b, 1, vec![1, 2, 3].into()).await.unwrap();
+        store.forget(gone, 1).await.unwrap();
         drop(store);
 
         let store = LocalStore::open_with(dir.path(), sizes).unwrap();
@@ -133,7 +133,7 @@ async fn files_are_private_to_the_user() {
     let root = dir.path().join("data").join("journal");
     let store = LocalStore::open(&root).unwrap();
     let session = fill(&store, "a", 1).await;
-    store.put_content(session, vec![1].into()).await.unwrap();
+    store.put_content(session, 1, vec![1].into()).await.unwrap();
     let mode = |path: &Path| fs::metadata(path).unwrap().permissions().mode() & 0o777;
     let contents = root.join("contents").join(session.to_string());
     for path in [&root, &root.join("log"), &root.join("contents"), &contents] {

@@ -47,10 +47,10 @@ async fn content_follows_the_event_that_refers_to_it() {
     let (_dir, store) = local();
     let id = SessionId::generate();
     store.create(record(id, false)).await.expect("the session is created");
-    let name = store.put_content(id, "whole".into()).await.expect("the content is stored");
+    let (epoch, _) = store.claim(id).await.expect("the session is claimed");
+    let name = store.put_content(id, epoch, "whole".into()).await.expect("the content is stored");
     let list_event =
         JournalEvent { kind: "smell".into(), json: format!(r#"{{"seq":1,"extras":[["{name}"]]}}"#).into() };
-    let (epoch, _) = store.claim(id).await.expect("the session is claimed");
     let batch = AppendBatch { events: vec![list_event, event(2, Some(&name))], ..AppendBatch::default() };
     store.append(id, epoch, 0, batch).await.expect("the write succeeds");
     let out = text(store.as_ref(), None).await;

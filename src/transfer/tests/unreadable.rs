@@ -1,7 +1,7 @@
 //! Tests of a disk that cannot read some of its data.
 
 use super::*;
-use crate::store::faulty::FaultyStore;
+use crate::store::{contract::claim_and_forget, faulty::FaultyStore};
 
 #[tokio::test]
 async fn unreadable_session_is_cut_and_others_are_exported() {
@@ -41,7 +41,7 @@ async fn damage_of_present_session_is_reported_with_line() {
     let mut segments = std::fs::read_dir(dir.path().join("log")).expect("the directory is readable").flatten();
     flip(&segments.next().expect("a segment").path(), r#""content":"\u00e4 5""#);
     let store: Arc<dyn Store> = Arc::new(LocalStore::open(dir.path()).expect("the store opens"));
-    store.forget(ids[0]).await.expect("the session is purged");
+    claim_and_forget(store.as_ref(), ids[0]).await;
 
     let error = import_text(&store, &backup).await.expect_err("an event of the other is damaged").to_string();
     // Line of the last event in the file.
@@ -50,7 +50,7 @@ async fn damage_of_present_session_is_reported_with_line() {
     assert!(error.starts_with(&format!("line {line}: session `{}`", ids[1])), "{error}");
     assert!(error.contains("event 5") && error.contains("purge it first"), "{error}");
     assert_eq!(store.get(ids[0]).await.expect("the store is readable"), None, "nothing was imported");
-    store.forget(ids[1]).await.expect("the session is purged");
+    claim_and_forget(store.as_ref(), ids[1]).await;
     let counts = import_text(&store, &backup).await.expect("the import succeeds");
     assert_eq!(counts, TransferCounts { sessions: 2, events: 10, already_present: 0 });
     assert_eq!(with_head(&text(store.as_ref(), None).await), backup);

@@ -83,7 +83,7 @@ async fn purged_sessions_leave_archives_and_log() {
     let late = fill(&store, "late", 9).await;
     let before = size_of(dir.path());
     for gone in [sessions[2], sessions[3], late] {
-        store.forget(gone).await.unwrap();
+        store.forget(gone, 1).await.unwrap();
     }
     store.compact().await.unwrap();
     let kept = [0, 1, 4, 5].map(|index| sessions[index]);
@@ -224,7 +224,7 @@ async fn damaged_block_does_not_keep_purged_sessions() {
     damage_block(&newest, damaged);
     let store = LocalStore::open_with(dir.path(), small_sizes()).unwrap();
     let (_, lost) = readable(&store, damaged, 60);
-    store.forget(purged).await.unwrap();
+    store.forget(purged, 1).await.unwrap();
     let done = store.compact().await.unwrap();
     assert!(archives.len() > 2 && done.segments >= archives.len(), "{done:?} of {archives:?}");
     assert_eq!(in_archives(dir.path()), BTreeSet::from([damaged, sound]));
@@ -249,7 +249,7 @@ async fn unreadable_segment_does_not_block_others() {
     let archives = files(dir.path(), SegmentFileKind::Archive);
     let newest = segment::path(&dir.path().join("log"), *archives.last().unwrap(), SegmentFileKind::Archive);
     let store = LocalStore::open_with(dir.path(), small_sizes()).unwrap();
-    store.forget(purged).await.unwrap();
+    store.forget(purged, 1).await.unwrap();
     let aside = dir.path().join("aside");
     fs::rename(&newest, &aside).unwrap();
     fs::create_dir(&newest).unwrap();
@@ -271,7 +271,7 @@ async fn unarchived_segment_still_names_purged_sessions() {
     let [_, purged, _] = interleaved(dir.path()).await;
     fs::write(dir.path().join("incomplete"), "").unwrap();
     let store = LocalStore::open_with(dir.path(), small_sizes()).unwrap();
-    store.forget(purged).await.unwrap();
+    store.forget(purged, 1).await.unwrap();
     let forgetting_segment = store.shared.state().end.segment;
     fill(&store, "late", 60).await;
     assert!(store.shared.state().end.segment > forgetting_segment + 1);
@@ -302,7 +302,7 @@ async fn compaction_does_not_disturb_readers() {
     for gone in 0..4 {
         store.compact().await.unwrap();
         let gone = fill(&store, &gone.to_string(), 40).await;
-        store.forget(gone).await.unwrap();
+        store.forget(gone, 1).await.unwrap();
     }
     futures::future::try_join_all(reading).await.unwrap();
     assert!(has_index(&store), "no lookup led nowhere");
@@ -338,7 +338,7 @@ async fn missing_next_archive_does_not_hide_this_one() {
             tail = store.append(session, epoch, tail, batch).await.unwrap();
         }
         let purged = fill(&store, &format!("purged {segment}"), 3).await;
-        store.forget(purged).await.unwrap();
+        store.forget(purged, 1).await.unwrap();
         assert_eq!(store.compact().await.unwrap().segments, 1);
     }
     fs::remove_file(segment::path(&dir.path().join("log"), 2, SegmentFileKind::Archive)).unwrap();
@@ -393,7 +393,9 @@ async fn play(steps: Vec<CompactionStep>) {
                 }
             }
             CompactionStep::Purge { session } => {
-                store.forget(ids[session]).await.unwrap();
+                if tails.contains_key(&ids[session]) {
+                    claim_and_forget(&store, ids[session]).await;
+                }
                 tails.remove(&ids[session]);
             }
             CompactionStep::Compact => {

@@ -24,7 +24,7 @@ async fn sweep_removes_leftovers_of_a_crash() {
     let dir = tempfile::tempdir().unwrap();
     let store = LocalStore::open(dir.path()).unwrap();
     let session = fill(&store, "a", 1).await;
-    let name = store.put_content(session, vec![1].into()).await.unwrap();
+    let name = store.put_content(session, 1, vec![1].into()).await.unwrap();
     drop(store);
     let contents = dir.path().join("contents");
     let orphan = contents.join(SessionId::generate().to_string());
@@ -44,15 +44,21 @@ async fn unfinished_content_survives_long_pause_and_restart() {
     let dir = tempfile::tempdir().unwrap();
     let store = LocalStore::open(dir.path()).unwrap();
     let session = fill(&store, "a", 1).await;
-    store.extend_content(session, NAME, 0, Bytes::from_static(b"before, ")).await.unwrap();
+    store
+        .extend_content(session, 1, NAME, ContentPiece { offset: 0, bytes: Bytes::from_static(b"before, ") })
+        .await
+        .unwrap();
     drop(store);
     let long_ago = SystemTime::now() - Duration::from_secs(40 * 24 * 3600);
     let unfinished = fs::File::options().write(true).open(file(dir.path(), session, ".growing")).unwrap();
     unfinished.set_modified(long_ago).unwrap();
 
     let store = LocalStore::open(dir.path()).unwrap();
-    store.extend_content(session, NAME, 8, Bytes::from_static(b"after")).await.unwrap();
-    assert!(store.finish_content(session, NAME).await.unwrap());
+    store
+        .extend_content(session, 1, NAME, ContentPiece { offset: 8, bytes: Bytes::from_static(b"after") })
+        .await
+        .unwrap();
+    assert!(store.finish_content(session, 1, NAME).await.unwrap());
     assert_eq!(read_content(&store, session).await.as_deref(), Some(&b"before, after"[..]));
 }
 
@@ -68,18 +74,25 @@ async fn sweep_keeps_contents_written_in_this_run() {
         .into_snapshot()
         .record
         .id;
-    store.extend_content(session, NAME, 0, Bytes::from_static(b"of an earlier run")).await.unwrap();
+    store.claim(session).await.unwrap();
+    store
+        .extend_content(session, 1, NAME, ContentPiece { offset: 0, bytes: Bytes::from_static(b"of an earlier run") })
+        .await
+        .unwrap();
     let unfinished = file(dir.path(), session, ".sums.part");
     fs::write(&unfinished, "half").unwrap();
     drop(store);
 
     let store = LocalStore::open(dir.path()).unwrap();
-    store.extend_content(session, NAME, 0, Bytes::from_static(b"now")).await.unwrap();
+    store
+        .extend_content(session, 1, NAME, ContentPiece { offset: 0, bytes: Bytes::from_static(b"now") })
+        .await
+        .unwrap();
     assert!(!unfinished.exists(), "the first writer sweeps its session");
     fs::write(&unfinished, "half of the next file").unwrap();
     store.compact().await.unwrap();
     assert!(unfinished.exists());
-    assert!(store.finish_content(session, NAME).await.unwrap());
+    assert!(store.finish_content(session, 1, NAME).await.unwrap());
     assert_eq!(read_content(&store, session).await.as_deref(), Some(&b"now"[..]));
 }
 
@@ -89,7 +102,11 @@ async fn sweep_after_start_drops_unfinished_contents_of_stopped_sessions() {
     let store = LocalStore::open(dir.path()).unwrap();
     for state in [AgentState::Stopped, AgentState::Failed, AgentState::Ended] {
         let session = store.create(SessionRecord { state, ..record("a") }).await.unwrap().into_snapshot().record.id;
-        store.extend_content(session, NAME, 0, Bytes::from_static(b"half")).await.unwrap();
+        store.claim(session).await.unwrap();
+        store
+            .extend_content(session, 1, NAME, ContentPiece { offset: 0, bytes: Bytes::from_static(b"half") })
+            .await
+            .unwrap();
     }
     let pieces = || {
         let sessions = fs::read_dir(dir.path().join("contents")).unwrap();
@@ -107,9 +124,12 @@ async fn finish_adds_checksums_that_a_crash_left_out() {
     let dir = tempfile::tempdir().unwrap();
     let store = LocalStore::open(dir.path()).unwrap();
     let session = fill(&store, "a", 1).await;
-    store.extend_content(session, NAME, 0, Bytes::from_static(b"text")).await.unwrap();
+    store
+        .extend_content(session, 1, NAME, ContentPiece { offset: 0, bytes: Bytes::from_static(b"text") })
+        .await
+        .unwrap();
     fs::rename(file(dir.path(), session, ".growing"), file(dir.path(), session, "")).unwrap();
-    assert!(store.finish_content(session, NAME).await.unwrap());
+    assert!(store.finish_content(session, 1, NAME).await.unwrap());
     assert_eq!(read_content(&store, session).await.as_deref(), Some(&b"text"[..]));
     fs::write(file(dir.path(), session, ""), "TEXT").unwrap();
     let read = store.content(session, NAME, 0, 9).await;
@@ -128,5 +148,5 @@ async fn failed_sweep_does_not_block_start() {
     let store = LocalStore::open(dir.path()).unwrap();
     store.compact().await.unwrap();
     assert!(files.iter().all(|file| file.exists()));
-    store.put_content(other, vec![1].into()).await.unwrap();
+    store.put_content(other, 1, vec![1].into()).await.unwrap();
 }

@@ -36,25 +36,29 @@ async fn child_process_appends_until_killed() {
     while sessions.len() < SESSIONS {
         sessions.push(store.create(record("a")).await.unwrap().into_snapshot().record.id);
     }
-    let (content_store, owner) = (store.clone(), sessions[0]);
+    let claims = futures::future::join_all(sessions.iter().map(|session| store.claim(*session))).await;
+    let claims: Vec<_> = claims.into_iter().map(Result::unwrap).collect();
+    let (content_store, owner, epoch) = (store.clone(), sessions[0], claims[0].0);
     let writing_contents = tokio::spawn(async move {
         loop {
             let single = SessionId::generate().to_string();
-            content_store.restore_content(owner, &single, large(&single)).await.unwrap();
+            content_store.restore_content(owner, epoch, &single, large(&single)).await.unwrap();
             let grown = SessionId::generate().to_string();
             let (first, rest) = (large(&grown).slice(..3000), large(&grown).slice(3000..));
-            content_store.extend_content(owner, &grown, 0, first).await.unwrap();
-            content_store.extend_content(owner, &grown, 3000, rest).await.unwrap();
-            assert!(content_store.finish_content(owner, &grown).await.unwrap());
+            content_store.extend_content(owner, epoch, &grown, ContentPiece { offset: 0, bytes: first }).await.unwrap();
+            content_store
+                .extend_content(owner, epoch, &grown, ContentPiece { offset: 3000, bytes: rest })
+                .await
+                .unwrap();
+            assert!(content_store.finish_content(owner, epoch, &grown).await.unwrap());
             let now = now().as_nanos() as u64;
             writeln!(std::io::stdout(), "kept {owner} {single} {now}\nkept {owner} {grown} {now}").unwrap();
             tokio::time::sleep(Duration::from_millis(5)).await;
         }
     });
-    let appending = sessions.into_iter().map(|session| {
+    let appending = sessions.into_iter().zip(claims).map(|(session, (epoch, snapshot))| {
         let store = store.clone();
         tokio::spawn(async move {
-            let (epoch, snapshot) = store.claim(session).await.unwrap();
             let mut at = snapshot.tail;
             loop {
                 let pipelined: Vec<_> =

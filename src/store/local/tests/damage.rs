@@ -223,7 +223,7 @@ async fn half_written_index_is_used_up_to_checkpoint() {
         store.append(*session, epoch, 3, events(*session, 3, 2)).await.unwrap();
         rename(&store, (*session, epoch, 5), "again").await;
     }
-    store.forget(gone).await.unwrap();
+    store.forget(gone, 1).await.unwrap();
     drop(store);
     let (after, _) = catalog(dir.path());
     let behind = sessions.iter().step_by(2).map(|session| (*session, known.sessions.get(session).cloned())).collect();

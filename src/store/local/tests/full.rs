@@ -55,7 +55,7 @@ async fn appends_fail_on_full_disk_and_resume() {
         assert!(matches!(answer, Err(AppendError::NotWritten(_) | AppendError::Conflict { .. })), "{answer:?}");
     }
     store.check().await.unwrap_err();
-    store.put_content(session, vec![0; 1 << 20].into()).await.unwrap_err();
+    store.put_content(session, 1, vec![0; 1 << 20].into()).await.unwrap_err();
     check_whole(&store, session, at, "on a full disk");
 
     fs::remove_file(&ballast).unwrap();
@@ -75,7 +75,7 @@ async fn store_worth_closing(dir: &Path) -> (LocalStore, SessionId) {
     while !(1100..2500).contains(&store.shared.state().end.offset) {
         append_one_more(&store, session).await;
     }
-    store.forget(purged).await.unwrap();
+    store.forget(purged, 1).await.unwrap();
     store.shared.flush_index().unwrap();
     (store, session)
 }

@@ -103,7 +103,7 @@ async fn segment_with_damaged_frame_header_archives_completely() {
     flip(&log, segment::SEGMENT_HEADER_LEN, 8);
     let store = LocalStore::open_with(dir.path(), small_sizes()).unwrap();
     sessions.iter().for_each(|session| check_whole(&store, *session, 60, "in the log"));
-    store.forget(sessions[0]).await.unwrap();
+    store.forget(sessions[0], 1).await.unwrap();
     store.compact().await.unwrap();
     assert!(!log.exists());
     drop(store);

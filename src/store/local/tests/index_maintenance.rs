@@ -31,7 +31,7 @@ async fn index_that_fails_twice_loses_nothing() {
     let append = |at| store.append(session, epoch, at, events(session, at, 10));
     append(30).await.unwrap();
     rename(&store, (session, epoch, 40), "renamed").await;
-    store.forget(gone).await.unwrap();
+    store.forget(gone, 1).await.unwrap();
     let check = |what: &str, tail| check_whole(&store, session, tail, what);
 
     fill_up_index(dir.path());

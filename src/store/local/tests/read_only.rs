@@ -19,8 +19,8 @@ async fn read_only_journal_reads_everything_and_changes_no_file() {
     let dir = tempfile::tempdir().unwrap();
     let mut sessions = filled(dir.path()).await;
     let store = LocalStore::open_with(dir.path(), small_sizes()).unwrap();
-    let content = store.put_content(sessions[0], "kept".into()).await.unwrap();
-    store.forget(sessions.remove(3)).await.unwrap();
+    let content = store.put_content(sessions[0], 1, "kept".into()).await.unwrap();
+    store.forget(sessions.remove(3), 1).await.unwrap();
     store.compact().await.unwrap();
     drop(store);
     // Leftovers that a normal start would remove.
