@@ -20,7 +20,7 @@ use std::{
     cell::RefCell,
     fs::{File, OpenOptions},
     io::{self, Write},
-    os::unix::fs::{FileExt, OpenOptionsExt},
+    os::unix::fs::OpenOptionsExt,
     path::Path,
 };
 
@@ -29,7 +29,7 @@ use flate2::{Compression, Decompress, FlushDecompress, Status, write::DeflateEnc
 use super::{
     frame::{FieldReader, FrameHeader, FrameKind, FramePayload, HeaderError},
     scan::ScanItem,
-    segment::{SEGMENT_HEADER_LEN, SegmentFileKind, SegmentHeader, read_exact_past_lost, read_past_lost},
+    segment::{SEGMENT_HEADER_LEN, SegmentFileKind, SegmentHeader, read_at, read_exact_past_lost, read_past_lost},
 };
 use crate::{
     allocator::LARGE_BUFFER,
@@ -265,7 +265,7 @@ fn read_index(file: &File) -> io::Result<Option<Vec<ArchiveBlock>>> {
     let len = file.metadata()?.len();
     let Some(end_at) = len.checked_sub(TRAILER_LEN as u64) else { return Ok(None) };
     let mut end = [0; TRAILER_LEN];
-    read_past_lost(&mut end, end_at, |bytes, at| file.read_at(bytes, at))?;
+    read_past_lost(&mut end, end_at, |bytes, at| read_at(file, bytes, at))?;
     let mut fields = FieldReader(&end);
     let (magic, count, at) = (fields.array(), fields.u32(), fields.u64());
     let (crc, own) = (fields.u32(), fields.u32());
@@ -275,7 +275,7 @@ fn read_index(file: &File) -> io::Result<Option<Vec<ArchiveBlock>>> {
         return Ok(None);
     }
     let mut index = vec![0; index_len as usize];
-    read_past_lost(&mut index, at, |bytes, at| file.read_at(bytes, at))?;
+    read_past_lost(&mut index, at, |bytes, at| read_at(file, bytes, at))?;
     if crc != Some(crc32fast::hash(&index)) {
         return Ok(None);
     }
@@ -292,7 +292,7 @@ fn read_index(file: &File) -> io::Result<Option<Vec<ArchiveBlock>>> {
 /// Finds the blocks one by one, past damage.
 fn scan_blocks(file: File) -> io::Result<SegmentArchive> {
     let mut bytes = vec![0; usize::try_from(file.metadata()?.len()).map_err(io::Error::other)?];
-    read_past_lost(&mut bytes, 0, |bytes, at| file.read_at(bytes, at))?;
+    read_past_lost(&mut bytes, 0, |bytes, at| read_at(&file, bytes, at))?;
     let decode = |at: usize| {
         let block =
             ArchiveBlock::decode(bytes.get(at..at + BLOCK_HEADER_LEN)?, BLOCK_MAGIC, (at + BLOCK_HEADER_LEN) as u64)?;

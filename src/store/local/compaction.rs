@@ -437,7 +437,7 @@ fn survey_segment(file: &File, number: u32, end: u64) -> Result<Option<SegmentSu
     match scan(file, SEGMENT_HEADER_LEN as u64, ScanUntil::Offset(end), &mut visit) {
         Err(ScanError::Io(error)) => return Err(error.into()),
         // The start rejects a newer version.
-        Err(ScanError::Newer { .. }) => return Ok(None),
+        Err(ScanError::Newer) => return Ok(None),
         Ok(scanned) => complete &= scanned == end,
     }
     Ok(complete.then_some(survey))

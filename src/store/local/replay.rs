@@ -129,7 +129,7 @@ impl LogReplay {
             Segment::Archive(archive) => archive.scan(&mut apply).map(|()| 0).map_err(ScanError::Io),
         };
         let end = end.map_err(|error| match error {
-            ScanError::Newer { .. } => OpenError::Newer { path: segments.path(from.segment) },
+            ScanError::Newer => OpenError::Newer { path: segments.path(from.segment) },
             ScanError::Io(source) => segments.open_error(from.segment, source),
         })?;
         let offset = u32::try_from(end).map_err(|error| segments.open_error(from.segment, io::Error::other(error)))?;

@@ -62,13 +62,18 @@ pub(super) enum ScanUntil {
     TornTail { synced: u64 },
 }
 
-/// Reason why a scan ended early.
-#[derive(Debug, thiserror::Error)]
+/// Reason why a scan ended early. Callers turn it into an error that names the file.
+#[derive(Debug)]
 pub(super) enum ScanError {
-    #[error("the frame at byte {offset} was written by a newer version; start that version")]
-    Newer { offset: u64 },
-    #[error(transparent)]
-    Io(#[from] io::Error),
+    /// A newer version wrote the next frame.
+    Newer,
+    Io(io::Error),
+}
+
+impl From<io::Error> for ScanError {
+    fn from(error: io::Error) -> ScanError {
+        ScanError::Io(error)
+    }
 }
 
 /// Passes the items from `from` on to `visit`, in order. Returns the end of the part that counts.
@@ -143,7 +148,7 @@ pub(super) fn header_by_footer(file: &File, offset: u64) -> io::Result<Option<Fr
     let mut walk = SegmentWalk { file, window: ReadWindow::default(), end: file.metadata()?.len() };
     match walk.next_valid_frame(offset) {
         Ok(found) => Ok(found.and_then(|(at, header)| (at == offset).then_some(header))),
-        Err(ScanError::Newer { .. }) => Ok(None),
+        Err(ScanError::Newer) => Ok(None),
         Err(ScanError::Io(error)) => Err(error),
     }
 }
@@ -162,7 +167,7 @@ impl SegmentWalk<'_> {
         }
         match self.window.header(self.file, offset)? {
             Some(Ok(header)) if offset + header.size() <= self.end => Ok(Some(header)),
-            Some(Err(HeaderError::Newer)) => Err(ScanError::Newer { offset }),
+            Some(Err(HeaderError::Newer)) => Err(ScanError::Newer),
             Some(Ok(_) | Err(HeaderError::Damaged)) | None => Ok(None),
         }
     }
@@ -214,7 +219,7 @@ impl SegmentWalk<'_> {
             offset += at as u64;
             match self.header(offset) {
                 Ok(Some(header)) => return Ok(Some((offset, header))),
-                Err(ScanError::Newer { .. }) if offset != from => {}
+                Err(ScanError::Newer) if offset != from => {}
                 Err(error) => return Err(error),
                 Ok(None) => {}
             }

@@ -282,7 +282,7 @@ pub(super) fn has_lost_bytes(file: &File, from: u64) -> io::Result<bool> {
 }
 
 /// Calls `File::read_at`. In tests, the ranges of `lose_pages` fail.
-fn read_at(file: &File, bytes: &mut [u8], at: u64) -> io::Result<usize> {
+pub(super) fn read_at(file: &File, bytes: &mut [u8], at: u64) -> io::Result<usize> {
     #[cfg(test)]
     let bytes = tests::readable_part(bytes, at)?;
     file.read_at(bytes, at)
@@ -292,7 +292,7 @@ fn read_at(file: &File, bytes: &mut [u8], at: u64) -> io::Result<usize> {
 ///
 /// Fails if the file ends too early.
 pub(super) fn read_exact_past_lost(file: &File, bytes: &mut [u8], offset: u64) -> io::Result<()> {
-    match read_past_lost(bytes, offset, |bytes, at| file.read_at(bytes, at))? {
+    match read_past_lost(bytes, offset, |bytes, at| read_at(file, bytes, at))? {
         read if read == bytes.len() => Ok(()),
         _ => Err(io::ErrorKind::UnexpectedEof.into()),
     }
