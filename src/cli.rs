@@ -2,7 +2,7 @@
 
 use std::path::PathBuf;
 
-use clap::{Parser, Subcommand};
+use clap::{Parser, Subcommand, ValueEnum};
 
 use crate::{
     config::{Config, ConfigError, ConfigSources, DriverChoice},
@@ -92,11 +92,7 @@ impl CliOptions {
     }
 
     fn sources(self, environment: std::collections::BTreeMap<String, String>) -> ConfigSources {
-        let driver = self.sandbox.map(|driver| match driver {
-            DriverChoice::Auto => "auto".to_owned(),
-            DriverChoice::Docker => "docker".to_owned(),
-            DriverChoice::Process => "process".to_owned(),
-        });
+        let driver = self.sandbox.and_then(|driver| Some(driver.to_possible_value()?.get_name().to_owned()));
         let flags = [
             ("server.bind", "--bind", self.bind),
             ("data.dir", "--data", self.data),

@@ -3,17 +3,18 @@
 use std::{
     fmt::Display,
     io::{self, Write},
+    sync::Arc,
 };
 
 use crate::{
-    config::{Config, DriverChoice},
+    config::Config,
     data::DataDir,
     gateway::Gateway,
     sandbox::{
-        DockerDriver, SandboxDriver,
-        process::{ProcessDriver, ProcessOptions},
+        SandboxError, SandboxNode, check_volumes_exclude,
+        drivers::{DRIVERS, DriverEntry},
     },
-    store, wiring,
+    store,
 };
 
 /// Finding of one check, a line of the report.
@@ -40,23 +41,17 @@ impl DoctorFinding {
 /// # Errors
 /// Returns an error if a server could not start here.
 pub async fn examine(config: Config) -> Result<(), String> {
-    let data = data(&config);
-    let (docker, image) = docker(&config).await;
-    let process = process(&config).await;
-    let no_driver = !matches!(docker, DoctorFinding::Fine(_)) && !matches!(process, DoctorFinding::Fine(_));
-    // A driver that the configuration names has no substitute.
-    let (docker, process) = match config.sandbox.driver {
-        DriverChoice::Docker => (docker.required(), process),
-        DriverChoice::Process => (docker, process.required()),
-        DriverChoice::Auto => (docker, process),
-    };
-    let report = [
-        ("data directory", data),
-        ("Docker engine", docker),
-        ("default image", image),
-        ("process sandbox", process),
-        ("model", model(&config)),
-    ];
+    let mut report = vec![("data directory", data(&config))];
+    let mut no_driver = true;
+    for entry in DRIVERS {
+        let (driver, image) = driver(&config, entry).await;
+        no_driver &= !matches!(driver, DoctorFinding::Fine(_));
+        // A driver that the configuration names has no substitute.
+        let driver = if config.sandbox.driver == entry.choice { driver.required() } else { driver };
+        report.push((entry.requirement, driver));
+        report.extend(image.map(|image| ("default image", image)));
+    }
+    report.push(("model", model(&config)));
     for (subject, finding) in &report {
         let (mark, text) = match finding {
             DoctorFinding::Fine(text) => ("ok", text),
@@ -83,7 +78,7 @@ fn data(config: &Config) -> DoctorFinding {
     match DataDir::open(&config.data.dir) {
         Err(e) => wrong(e),
         Ok(data) => match store::open_durable(&config.data, &data) {
-            Ok(_) => match wiring::check_volumes_exclude(&wiring::volumes(&config.sandbox), data.path()) {
+            Ok(_) => match check_volumes_exclude(&config.sandbox.volumes, data.path()) {
                 Ok(()) => DoctorFinding::Fine(format!("`{path}`")),
                 Err(e) => wrong(e),
             },
@@ -92,55 +87,36 @@ fn data(config: &Config) -> DoctorFinding {
     }
 }
 
-/// Checks the engine and the default image of sessions.
-async fn docker(config: &Config) -> (DoctorFinding, DoctorFinding) {
+/// Checks a driver, and the default image of sessions if its sandboxes have one.
+async fn driver(config: &Config, entry: &DriverEntry) -> (DoctorFinding, Option<DoctorFinding>) {
+    // The place of a server's sandboxes, because some file systems allow no programs (`noexec`).
+    let data = &config.data.dir;
+    let state = if data.is_dir() { data.clone() } else { std::env::temp_dir() };
+    let state = state.join(format!("doctor-{}", std::process::id()));
+    let node = SandboxNode { name: "doctor".to_owned(), sandboxes: state.clone(), programs: state.clone() };
     let image = &config.sandbox.image;
-    let unknown = || DoctorFinding::Missing(format!("`{image}`: unknown without an engine"));
-    let docker = match DockerDriver::connect(wiring::docker_options(&config.sandbox, "doctor")).await {
-        Ok(docker) => docker,
-        Err(e) => return (missing(e), unknown()),
-    };
-    if let Err(e) = docker.check().await {
-        return (missing(e), unknown());
-    }
-    let image_finding = match docker.has_image(image).await {
-        Ok(true) => DoctorFinding::Fine(format!("`{image}`")),
-        Ok(false) => DoctorFinding::Missing(format!(
-            "`{image}` is not present; the engine pulls it when a session first needs it"
-        )),
-        Err(e) => missing(e),
-    };
-    (DoctorFinding::Fine(docker.isolation()), image_finding)
-}
-
-async fn process(config: &Config) -> DoctorFinding {
-    let checking = async {
-        // The place of a server's sandboxes, because some file systems allow no programs
-        // (`noexec`).
-        let data = &config.data.dir;
-        let state = if data.is_dir() { data.clone() } else { std::env::temp_dir() };
-        let state = state.join(format!("doctor-{}", std::process::id()));
-        let options = ProcessOptions {
-            node: "doctor".to_owned(),
-            state: state.clone(),
-            programs: state.clone(),
-            unconfined: config.sandbox.unconfined,
-            engine: None,
+    let findings = async {
+        let driver = (entry.open)(Arc::new(config.sandbox.clone()), node).await?;
+        driver.check().await?;
+        let image_finding = match driver.has_image(image).await {
+            Ok(true) => DoctorFinding::Fine(format!("`{image}`")),
+            Ok(false) => DoctorFinding::Missing(format!(
+                "`{image}` is not present; the engine pulls it when a session first needs it"
+            )),
+            Err(e) => missing(e),
         };
-        let process = ProcessDriver::new(options).map_err(|e| e.to_string())?;
-        let checked = process.check().await.map(|()| process.isolation()).map_err(|e| e.to_string());
-        // A leftover directory does no harm.
-        let _ = std::fs::remove_dir_all(state);
-        checked
+        Ok::<_, SandboxError>((DoctorFinding::Fine(driver.isolation()), image_finding))
     };
-    match checking.await {
-        Ok(isolation) => DoctorFinding::Fine(isolation),
-        Err(reason) => missing(reason),
-    }
+    let (finding, image_finding) = findings
+        .await
+        .unwrap_or_else(|e| (missing(e), DoctorFinding::Missing(format!("`{image}`: unknown without an engine"))));
+    // A leftover directory does no harm.
+    let _ = std::fs::remove_dir_all(state);
+    (finding, entry.has_engine.then_some(image_finding))
 }
 
 fn model(config: &Config) -> DoctorFinding {
-    let gateway = match Gateway::new(wiring::gateway_options(&config.model)) {
+    let gateway = match Gateway::new(config.model.clone()) {
         Ok(gateway) => gateway,
         Err(e) => return wrong(e),
     };

@@ -17,7 +17,7 @@
 //! | [`allocator`] [`wake_batch`] | memory allocator; batches of wake-ups from other threads |
 //! | [`store`] | journal: append-only log on disk, with an index |
 //! | `greenroom_jailer` | crate `agent/jailer`: builds a process jail, and outlives the server |
-//! | [`sandbox`] | port to the sandboxes, with two drivers: Docker containers and process jails |
+//! | [`sandbox`] | port to the sandboxes, and a registry of drivers: Docker, process jails |
 //! | [`gateway`] | proxy to the model providers; only holder of model keys |
 //! | [`session`] | **Session actor**: decides by pure rules, appends to the journal, publishes |
 //! | [`session_threads`] | threads that sessions, their links and their sockets run on |
@@ -26,7 +26,6 @@
 //! | [`directory`] | Directory actor: starts session actors, and maps session ids to addresses |
 //! | [`sweeper`] | Sweeper actor: pauses or stops idle sessions, and removes leftovers |
 //! | [`web`] | HTTP: authorization, REST API, WebSocket upgrades, the embedded page |
-//! | `wiring` | converts settings to the options of each module |
 //! | [`server`] | assembles all parts, and shuts them down |
 //! | [`transfer`] | `greenroom export` and `greenroom import` |
 //! | [`cli`] [`doctor`] | command line; `greenroom doctor` |
@@ -62,4 +61,3 @@ pub mod telemetry;
 pub mod transfer;
 pub mod wake_batch;
 pub mod web;
-mod wiring;

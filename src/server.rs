@@ -20,12 +20,15 @@ use crate::{
     frontend,
     gateway::{Gateway, GatewayError},
     link::{self, AgentLink},
-    sandbox::{SandboxDriver, SandboxError, WorkspaceDirs, remove_tree, sandbox_paths},
+    sandbox::{
+        DataDirExposed, SandboxDriver, SandboxError, SandboxLocations, SandboxNode, WorkspaceDirs,
+        check_volumes_exclude, remove_tree, sandbox_paths,
+    },
     session,
     session_threads::SessionThreads,
     store::{self, OpenError, SessionRecord},
     sweeper::{self, Sweeper},
-    web, wiring,
+    web,
 };
 
 mod driver;
@@ -60,7 +63,7 @@ pub enum StartError {
     #[error(transparent)]
     Sandbox(#[from] SandboxError),
     #[error(transparent)]
-    Exposed(#[from] wiring::DataDirExposed),
+    Exposed(#[from] DataDirExposed),
     #[error(
         "cannot listen on `{address}`: {source}; choose another address with --bind (port 0 takes one that is free)"
     )]
@@ -93,8 +96,7 @@ pub struct RunningServer {
 pub async fn start(config: Config) -> Result<RunningServer, StartError> {
     let config = Arc::new(config);
     let data = Arc::new(DataDir::open(&config.data.dir)?);
-    let volumes = wiring::volumes(&config.sandbox);
-    wiring::check_volumes_exclude(&volumes, data.path())?;
+    check_volumes_exclude(&config.sandbox.volumes, data.path())?;
     let token = data.token(&config.server.token)?;
     let node = data.node()?;
     let claim = data.claim_node(&node)?;
@@ -102,12 +104,18 @@ pub async fn start(config: Config) -> Result<RunningServer, StartError> {
     let listener = listen(&config)?;
     let bound = listener.local_addr()?;
     let store = store::open(&config.data, &data)?;
-    let gateway = Gateway::new(wiring::gateway_options(&config.model))?;
-    let sandbox = driver::choose_driver(&config, &data, &node, &*store).await?;
+    let gateway = Gateway::new(config.model.clone())?;
+    let drivers = driver::DriverParts {
+        config: Arc::new(config.sandbox.clone()),
+        node: SandboxNode { name: node.clone(), sandboxes: data.sandboxes(), programs: data.programs() },
+        store: &*store,
+        locations: SandboxLocations::below(data.drivers()),
+    };
+    let sandbox = drivers.choose().await?;
     let actor_registry = ActorRegistry::default();
 
-    let (uid, gid) = wiring::user(&config.sandbox);
-    let (shared, volumes) = wiring::split_shared_workspace(volumes);
+    let (uid, gid) = config.sandbox.user();
+    let shared = config.sandbox.shared_workspace().map(Into::into);
     let workspaces = WorkspaceDirs { root: data.workspaces(), shared, uid, gid };
     let start_limiter = Arc::new(link::StartLimiter::new(config.sandbox.max_starting, config.sandbox.max_waiting));
     let link = Arc::new(link::LinkDeps {
@@ -121,12 +129,7 @@ pub async fn start(config: Config) -> Result<RunningServer, StartError> {
             homes: data.homes(),
             agent: data.install_agent(AGENT_BINARY)?,
         },
-        image: config.sandbox.image.clone(),
-        volumes,
-        uid,
-        gid,
-        limits: wiring::limits(&config.sandbox),
-        network: wiring::network(&config.sandbox),
+        config: config.clone(),
         start_limiter: start_limiter.clone(),
     });
     let (settings, models) = (agent_settings(config.clone(), gateway.clone()), gateway.clone());
@@ -157,9 +160,7 @@ pub async fn start(config: Config) -> Result<RunningServer, StartError> {
         sandbox: sandbox.clone(),
         actor_registry: actor_registry.clone(),
         runs: data.runs(),
-        interval: config.sweeper.every.0,
-        pause_after: wiring::never_if_zero(config.sweeper.pause_after),
-        stop_after: wiring::never_if_zero(config.sweeper.stop_after),
+        config: config.sweeper.clone(),
     });
     let closing = CancellationToken::new();
     let sockets = Arc::new(frontend::FrontendServices {
@@ -293,7 +294,7 @@ fn agent_settings(config: Arc<Config>, gateway: Gateway) -> Box<dyn Fn(&SessionR
         model: record.model.clone(),
         api: gateway.resolve(&record.model).api,
         directory: record.directory.clone().unwrap_or_else(|| sandbox_paths::WORKSPACE.to_owned()),
-        run_timeout_s: config.agent.run_timeout.0.as_secs(),
+        run_timeout_s: config.agent.run_timeout.whole_seconds(),
         max_steps: config.agent.max_steps,
     })
 }

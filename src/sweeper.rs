@@ -14,6 +14,7 @@ use tracing::{info, warn};
 
 use crate::{
     actor_registry::{ActorEntry, ActorKind, ActorRegistry},
+    config::SweeperConfig,
     directory::{Directory, GetIfRunning, Open, PassivateIdle},
     sandbox::{FoundSandbox, RunDir, SandboxDriver, SandboxPresence},
     session::messages::{PauseOrStopIfIdle, Reconcile},
@@ -55,12 +56,7 @@ pub struct SweeperParts {
     pub actor_registry: ActorRegistry,
     /// Parent of the run directories.
     pub runs: PathBuf,
-    /// Time from the end of one sweep to the next.
-    pub interval: Duration,
-    /// Idle time after which a session is paused.
-    pub pause_after: Duration,
-    /// Idle time after which a paused session is stopped.
-    pub stop_after: Duration,
+    pub config: SweeperConfig,
 }
 
 /// Interval of the heartbeat that detects a suspended server.
@@ -145,7 +141,7 @@ impl Handler<Tick> for Sweeper {
             if swept != Swept::default() {
                 info!(?swept, "swept");
             }
-            ctx.notify_later(Tick, sweeper.parts.interval);
+            ctx.notify_later(Tick, sweeper.parts.config.every.0);
         }));
     }
 }
@@ -185,8 +181,11 @@ async fn pause_or_stop_idle(parts: &SweeperParts, awake: &AwakeClock) -> usize {
     for SessionSnapshot { record, .. } in mine {
         let Ok(Some(session)) = parts.directory.send(GetIfRunning { id: record.id }).await else { continue };
         let awake = awake.awake_for(Instant::now());
-        let request =
-            PauseOrStopIfIdle { pause_after: parts.pause_after, stop_after: parts.stop_after, server_awake: awake };
+        let request = PauseOrStopIfIdle {
+            pause_after: parts.config.pause_after.or_never(),
+            stop_after: parts.config.stop_after.or_never(),
+            server_awake: awake,
+        };
         idled += usize::from(matches!(session.send(request).await, Ok(Ok(_))));
     }
     idled

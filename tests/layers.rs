@@ -10,7 +10,7 @@ use std::{
 };
 
 /// Layers, lowest first. Modules of one layer do not import each other; the lowest layer is exempt.
-const LAYERS: [&[&str]; 12] = [
+const LAYERS: [&[&str]; 11] = [
     &["config", "telemetry", "actor_registry", "clock", "data", "allocator", "wake_batch"],
     &["store", "sandbox", "gateway"],
     &["session", "session_threads"],
@@ -18,7 +18,6 @@ const LAYERS: [&[&str]; 12] = [
     &["directory"],
     &["sweeper"],
     &["web"],
-    &["wiring"],
     &["server"],
     &["cli", "doctor", "transfer"],
     &["lib"],

@@ -11,10 +11,12 @@ use serde::Deserialize;
 
 mod layers;
 mod load;
+mod sandbox;
 mod value;
 
 pub use load::{ConfigError, ConfigSources};
-pub use value::{SecretString, TimeSpan, UnixId, VolumeAccessConfig, VolumeConfig};
+pub use sandbox::{DriverChoice, SandboxConfig, SandboxLimits, SandboxNetwork};
+pub use value::{SandboxVolume, SecretString, TimeSpan, UnixId, VolumeAccess};
 
 /// Complete configuration. Every field is a key of `config/default.toml`.
 #[derive(Debug, Clone, PartialEq, Deserialize)]
@@ -62,42 +64,8 @@ pub enum JournalBackend {
 
 #[derive(Debug, Clone, PartialEq, Deserialize)]
 #[serde(deny_unknown_fields)]
-pub struct SandboxConfig {
-    pub driver: DriverChoice,
-    /// Address of the engine. Empty: `unix:///var/run/docker.sock`.
-    pub docker_host: String,
-    pub image: String,
-    pub memory: ByteSize,
-    pub cpus: f64,
-    pub pids: u64,
-    /// `none`, or the name of an engine's network.
-    pub network: String,
-    pub volumes: Vec<VolumeConfig>,
-    pub uid: UnixId,
-    pub gid: UnixId,
-    pub readonly_root: bool,
-    /// OCI runtime. Empty: the engine's default.
-    pub runtime: String,
-    pub max_starting: usize,
-    pub max_waiting: usize,
-    pub unconfined: bool,
-    pub stop_with_server: bool,
-}
-
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Deserialize, clap::ValueEnum)]
-#[serde(rename_all = "lowercase")]
-pub enum DriverChoice {
-    /// Docker if an engine answers, else the process driver
-    Auto,
-    /// Docker containers
-    Docker,
-    /// Confined processes of this host
-    Process,
-}
-
-#[derive(Debug, Clone, PartialEq, Deserialize)]
-#[serde(deny_unknown_fields)]
 pub struct AgentConfig {
+    /// Time limit for one tool call. The agent gets it in whole seconds, rounded up.
     pub run_timeout: TimeSpan,
     pub max_steps: u32,
 }
@@ -107,41 +75,57 @@ pub struct AgentConfig {
 pub struct ModelConfig {
     /// Model of sessions that name none. Empty: the first of `models` that is usable.
     pub default: String,
+    /// Models offered to clients, by the names that sessions use. `demo` is always offered.
     pub models: Vec<String>,
     /// Key of the provider of `default`.
     pub api_key: SecretString,
+    /// Base URL of the provider of `default`.
     pub base_url: String,
+    /// Speed of the demo model in tokens per second. 0: no limit.
     pub demo_tokens_per_second: u32,
+    /// Date on which `prices` was last compared with the providers' pages.
     pub prices_as_of: String,
     pub anthropic: ProviderConfig,
     pub openai: ProviderConfig,
     pub retry: RetryConfig,
     pub timeouts: TimeoutConfig,
+    /// Price table. The longest matching pattern wins. A model without an entry has an unknown
+    /// cost.
     pub prices: Vec<PriceConfig>,
 }
 
 #[derive(Debug, Clone, PartialEq, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct ProviderConfig {
+    /// API key. Sent to `base_url` and nowhere else.
     pub api_key: SecretString,
-    /// Base URL. Empty: the provider's official service.
+    /// Base URL as the provider's SDK takes it. Empty: the provider's official service.
     pub base_url: String,
 }
 
+/// Number and spacing of the attempts when a provider rejects a call for now.
 #[derive(Debug, Clone, PartialEq, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct RetryConfig {
+    /// Attempts per call, including the first.
     pub max_attempts: u32,
+    /// Wait before the second attempt. Doubles with each further attempt.
     pub base: TimeSpan,
+    /// Longest wait. If a provider requests a longer one, the call is not retried.
     pub max: TimeSpan,
 }
 
+/// Time limits for calls of providers.
 #[derive(Debug, Clone, PartialEq, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct TimeoutConfig {
     pub connect: TimeSpan,
+    /// Limit for the first byte of a streamed response. Long, because some models think first.
     pub first_byte: TimeSpan,
+    /// Limit for the first byte of a response in one piece, which arrives once the response is
+    /// complete.
     pub whole_answer: TimeSpan,
+    /// Limit between two pieces of a stream.
     pub idle: TimeSpan,
 }
 
@@ -155,6 +139,7 @@ pub struct PriceConfig {
     pub output: f64,
     #[serde(default)]
     pub cache_read: f64,
+    /// Price for Anthropic's five-minute cache.
     #[serde(default)]
     pub cache_write: f64,
     /// Context size of the model in tokens.
@@ -165,8 +150,11 @@ pub struct PriceConfig {
 #[derive(Debug, Clone, PartialEq, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct SweeperConfig {
+    /// Time from the end of one sweep to the next.
     pub every: TimeSpan,
+    /// Idle time after which a session is paused.
     pub pause_after: TimeSpan,
+    /// Idle time after which a paused session is stopped.
     pub stop_after: TimeSpan,
 }
 
@@ -197,14 +185,19 @@ struct InvalidValue {
 impl Config {
     /// Returns the first value that has the right type but breaks a rule.
     fn invalid_value(&self) -> Option<InvalidValue> {
+        let network = self.sandbox.network.to_string();
         let rules = [
             (
-                self.sandbox.memory >= ByteSize::mib(32),
+                self.sandbox.limits.memory >= ByteSize::mib(32),
                 "sandbox.memory",
                 "must be at least 32MiB, which an agent needs",
             ),
-            (self.sandbox.cpus > 0.0, "sandbox.cpus", "must be a number of CPUs above 0, such as 1.5"),
-            (self.sandbox.pids >= 16, "sandbox.pids", "must be at least 16, which an agent with its tools needs"),
+            (self.sandbox.limits.cpus > 0.0, "sandbox.cpus", "must be a number of CPUs above 0, such as 1.5"),
+            (
+                self.sandbox.limits.pids >= 16,
+                "sandbox.pids",
+                "must be at least 16, which an agent with its tools needs",
+            ),
             (self.sandbox.uid != UnixId::Fixed(0), "sandbox.uid", "must not be 0: agents never run as root"),
             (self.sandbox.gid != UnixId::Fixed(0), "sandbox.gid", "must not be 0: agents never run as root"),
             (
@@ -212,8 +205,8 @@ impl Config {
                 "sandbox.max_starting",
                 "must be at least 1; with 0 no session could start",
             ),
-            (!self.sandbox.network.is_empty(), "sandbox.network", "must be `none` or the name of a network"),
-            (self.sandbox.network != "host", "sandbox.network", "must not be `host`, which gives no isolation"),
+            (!network.is_empty(), "sandbox.network", "must be `none` or the name of a network"),
+            (network != "host", "sandbox.network", "must not be `host`, which gives no isolation"),
             (self.agent.max_steps > 0, "agent.max_steps", "must be at least 1; with 0 an agent could take no step"),
             (
                 self.model.retry.max_attempts > 0,

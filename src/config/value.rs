@@ -13,6 +13,18 @@ use serde::{Deserialize, Deserializer, de};
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
 pub struct TimeSpan(pub Duration);
 
+impl TimeSpan {
+    /// Returns the time. 0 becomes [`Duration::MAX`], which means never.
+    pub fn or_never(self) -> Duration {
+        if self.0.is_zero() { Duration::MAX } else { self.0 }
+    }
+
+    /// Returns the time in seconds, rounded up.
+    pub fn whole_seconds(self) -> u64 {
+        self.0.as_secs() + u64::from(self.0.subsec_nanos() > 0)
+    }
+}
+
 impl<'de> Deserialize<'de> for TimeSpan {
     fn deserialize<D: Deserializer<'de>>(from: D) -> Result<TimeSpan, D::Error> {
         match NumberOrText::deserialize(from)? {
@@ -80,25 +92,26 @@ impl<'de> Deserialize<'de> for UnixId {
 /// Directory of this host inside every sandbox: `"/host:/inside"`, `"/host:/inside:ro"`.
 #[derive(Debug, Clone, PartialEq, Eq, Deserialize)]
 #[serde(try_from = "String")]
-pub struct VolumeConfig {
+pub struct SandboxVolume {
     pub host: PathBuf,
     pub inside: PathBuf,
-    pub access: VolumeAccessConfig,
+    pub access: VolumeAccess,
 }
 
+/// Access of the agent to a volume.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum VolumeAccessConfig {
+pub enum VolumeAccess {
     ReadOnly,
     ReadWrite,
 }
 
-impl TryFrom<String> for VolumeConfig {
+impl TryFrom<String> for SandboxVolume {
     type Error = String;
 
-    fn try_from(text: String) -> Result<VolumeConfig, String> {
+    fn try_from(text: String) -> Result<SandboxVolume, String> {
         let (host, inside, access) = match text.split(':').collect::<Vec<_>>()[..] {
-            [host, inside] | [host, inside, "rw"] => (host, inside, VolumeAccessConfig::ReadWrite),
-            [host, inside, "ro"] => (host, inside, VolumeAccessConfig::ReadOnly),
+            [host, inside] | [host, inside, "rw"] => (host, inside, VolumeAccess::ReadWrite),
+            [host, inside, "ro"] => (host, inside, VolumeAccess::ReadOnly),
             _ => return Err(format!("volume `{text}` must have the form `/host:/inside:ro` or `/host:/inside:rw`")),
         };
         let (host, inside) = (PathBuf::from(host), PathBuf::from(inside));
@@ -108,13 +121,13 @@ impl TryFrom<String> for VolumeConfig {
         if inside.starts_with("/greenroom") {
             return Err(format!("volume `{text}` must not hide the agent; choose a path outside `/greenroom`"));
         }
-        if inside == Path::new("/workspace") && access == VolumeAccessConfig::ReadOnly {
+        if inside == Path::new("/workspace") && access == VolumeAccess::ReadOnly {
             return Err(format!(
                 "volume `{text}` must be writable, because agents write to their workspace; mount read-only data at another \
                  path, such as `/data`"
             ));
         }
-        Ok(VolumeConfig { host, inside, access })
+        Ok(SandboxVolume { host, inside, access })
     }
 }
 
@@ -156,6 +169,21 @@ mod tests {
     }
 
     #[test]
+    fn seconds_are_rounded_up() {
+        let check = |ms, expected| assert_eq!(TimeSpan(Duration::from_millis(ms)).whole_seconds(), expected, "{ms} ms");
+        check(0, 0);
+        check(500, 1);
+        check(2000, 2);
+        check(2001, 3);
+    }
+
+    #[test]
+    fn zero_means_never() {
+        assert_eq!(TimeSpan(Duration::ZERO).or_never(), Duration::MAX);
+        assert_eq!(TimeSpan(Duration::from_millis(1)).or_never(), Duration::from_millis(1));
+    }
+
+    #[test]
     fn user_ids_are_parsed() {
         let check = |toml, expected| assert_eq!(read::<UnixId>(toml).ok(), expected, "{toml}");
         check(r#""auto""#, Some(UnixId::Auto));
@@ -167,25 +195,25 @@ mod tests {
 
     #[test]
     fn volumes_are_parsed() {
-        let check = |text: &str, expected: Result<(&str, &str, VolumeAccessConfig), &str>| match (
-            VolumeConfig::try_from(text.to_owned()),
+        let check = |text: &str, expected: Result<(&str, &str, VolumeAccess), &str>| match (
+            SandboxVolume::try_from(text.to_owned()),
             expected,
         ) {
             (Ok(volume), Ok((host, inside, access))) => {
-                assert_eq!(volume, VolumeConfig { host: host.into(), inside: inside.into(), access });
+                assert_eq!(volume, SandboxVolume { host: host.into(), inside: inside.into(), access });
             }
             (Err(error), Err(part)) => assert!(error.contains(part), "{error}"),
             (got, expected) => panic!("{text}: {got:?}, expected {expected:?}"),
         };
-        check("/a:/b", Ok(("/a", "/b", VolumeAccessConfig::ReadWrite)));
-        check("/a:/b:rw", Ok(("/a", "/b", VolumeAccessConfig::ReadWrite)));
-        check("/a:/b:ro", Ok(("/a", "/b", VolumeAccessConfig::ReadOnly)));
+        check("/a:/b", Ok(("/a", "/b", VolumeAccess::ReadWrite)));
+        check("/a:/b:rw", Ok(("/a", "/b", VolumeAccess::ReadWrite)));
+        check("/a:/b:ro", Ok(("/a", "/b", VolumeAccess::ReadOnly)));
         check("/a", Err("must have the form"));
         check("/a:/b:rx", Err("must have the form"));
         check("a:/b", Err("begin with `/`"));
         check("/a:b:ro", Err("begin with `/`"));
         check("/a:/greenroom/run", Err("hide the agent"));
-        check("/a:/workspace/", Ok(("/a", "/workspace", VolumeAccessConfig::ReadWrite)));
+        check("/a:/workspace/", Ok(("/a", "/workspace", VolumeAccess::ReadWrite)));
         check("/a:/workspace:ro", Err("such as `/data`"));
     }
 

@@ -20,7 +20,8 @@ use greenroom_protocol::{
 
 use super::*;
 use crate::{
-    gateway::{GatewayNotice, GatewayOptions, MeteredUsage},
+    config::Config,
+    gateway::{GatewayNotice, MeteredUsage},
     sandbox::{FoundSandbox, ProgressCallback, SandboxError, SandboxExit, SandboxPresence, SandboxSpec, SandboxStats},
     session::{
         messages::{
@@ -125,7 +126,7 @@ fn harness(store: Arc<FaultyStore>) -> DirectoryTestHarness {
     let stops: Arc<Mutex<Vec<effects::StopSandbox>>> = Arc::default();
     let links: Arc<Mutex<Vec<ThreadId>>> = Arc::default();
     let (link_threads, threads) = (links.clone(), SessionThreads::start());
-    let gateway = Gateway::new(GatewayOptions::default()).expect("a gateway without keys");
+    let gateway = Gateway::new(Config::with_data_dir("/nonexistent").model).expect("a gateway without keys");
     let (actor_registry, start_limiter) = (ActorRegistry::default(), Arc::new(StartLimiter::new(8, 8)));
     let (session_store, session_registry, link) =
         (store.clone(), actor_registry.clone(), DirectoryTestLink { recorded: recorded.clone(), stops: stops.clone() });

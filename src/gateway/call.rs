@@ -234,7 +234,7 @@ async fn call_provider(
         url = format!("{url}?{query}");
     }
     let key = provider.api_key.clone();
-    let headers = headers::to_provider(&head.headers, api, key.as_ref());
+    let headers = headers::to_provider(&head.headers, api, key.expose());
     let (body, streaming, model) =
         proxied.map_or_else(Default::default, |proxied| (proxied.body, proxied.streaming, proxied.model));
     let request = UpstreamRequest { route, method: head.method.clone(), url, headers, body, streaming, model, key };

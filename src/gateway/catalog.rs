@@ -2,10 +2,13 @@
 
 use greenroom_protocol::link::ProviderApi;
 
-use super::{
-    GatewayError, MeteredUsage, ModelChoice,
-    options::{ANTHROPIC_URL, GatewayOptions, ModelPrice, OPENAI_URL, ProviderOptions},
-};
+use super::{GatewayError, MeteredUsage, ModelChoice};
+use crate::config::{ModelConfig, PriceConfig, ProviderConfig};
+
+/// Base URL of Anthropic's official service.
+const ANTHROPIC_URL: &str = "https://api.anthropic.com";
+/// Base URL of OpenAI's official service.
+const OPENAI_URL: &str = "https://api.openai.com/v1";
 
 /// Name of the scripted demo model.
 pub(super) const DEMO: &str = "demo";
@@ -40,8 +43,8 @@ pub(super) fn resolve(name: &str) -> ResolvedModel {
     }
 }
 
-impl GatewayOptions {
-    pub(super) fn provider(&self, api: ProviderApi) -> &ProviderOptions {
+impl ModelConfig {
+    pub(super) fn provider(&self, api: ProviderApi) -> &ProviderConfig {
         match api {
             ProviderApi::Anthropic => &self.anthropic,
             ProviderApi::Openai => &self.openai,
@@ -51,7 +54,7 @@ impl GatewayOptions {
     /// Returns true if `api` can be called: a key is set, or the base URL is another server, which
     /// may need no key.
     pub(super) fn usable(&self, api: ProviderApi) -> bool {
-        self.provider(api).api_key.is_some() || !self.is_official_service(api)
+        self.provider(api).api_key.expose().is_some() || !self.is_official_service(api)
     }
 
     /// Returns true if `api` uses the provider's official service.
@@ -69,7 +72,7 @@ impl GatewayOptions {
     }
 
     pub(super) fn default_choice(&self) -> String {
-        let configured = Some(self.default_model.as_str()).filter(|name| !name.is_empty());
+        let configured = Some(self.default.as_str()).filter(|name| !name.is_empty());
         let no_provider = !self.usable(ProviderApi::Anthropic) && !self.usable(ProviderApi::Openai);
         let chosen = if no_provider {
             None
@@ -81,8 +84,8 @@ impl GatewayOptions {
 
     pub(super) fn choices(&self) -> Vec<ModelChoice> {
         let mut names: Vec<&str> = self.models.iter().map(String::as_str).collect();
-        if !self.default_model.is_empty() {
-            names.insert(0, &self.default_model);
+        if !self.default.is_empty() {
+            names.insert(0, &self.default);
         }
         names.push(DEMO);
         let mut choices: Vec<ModelChoice> = Vec::new();
@@ -127,7 +130,7 @@ impl GatewayOptions {
         }
     }
 
-    pub(super) fn price_of(&self, model: &str) -> Option<&ModelPrice> {
+    pub(super) fn price_of(&self, model: &str) -> Option<&PriceConfig> {
         self.prices.iter().filter(|price| matches_pattern(&price.model, model)).max_by_key(|price| price.model.len())
     }
 }
@@ -168,7 +171,7 @@ fn matches_pattern(pattern: &str, model: &str) -> bool {
     }
 }
 
-fn cost(price: &ModelPrice, metered: &MeteredUsage) -> f64 {
+fn cost(price: &PriceConfig, metered: &MeteredUsage) -> f64 {
     let tokens_and_prices = [
         (metered.input_tokens, price.input),
         (metered.output_tokens, price.output),
@@ -181,7 +184,7 @@ fn cost(price: &ModelPrice, metered: &MeteredUsage) -> f64 {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::gateway::ProviderKey;
+    use crate::{config::SecretString, gateway::tests::no_provider};
 
     #[test]
     fn model_names_select_provider_and_model() {
@@ -215,19 +218,19 @@ mod tests {
         check(ProviderApi::Openai, "http://h/v1beta/openai/", "http://h/v1beta/openai/chat/completions");
     }
 
-    fn options(anthropic_key: bool, default_model: &str) -> GatewayOptions {
-        let mut options = GatewayOptions {
-            default_model: default_model.to_owned(),
+    fn options(anthropic_key: bool, default_model: &str) -> ModelConfig {
+        let mut options = ModelConfig {
+            default: default_model.to_owned(),
             models: vec!["gpt-5".into(), "claude-x".into()],
-            ..GatewayOptions::default()
+            ..no_provider()
         };
-        options.anthropic.api_key = anthropic_key.then(|| ProviderKey::new("k"));
+        options.anthropic.api_key = SecretString::new(if anthropic_key { "k" } else { "" });
         options
     }
 
     #[test]
     fn default_model_is_usable() {
-        fn check(options: GatewayOptions, expected: &str) {
+        fn check(options: ModelConfig, expected: &str) {
             assert_eq!(options.default_choice(), expected);
         }
         check(options(false, "claude-y"), "demo");
@@ -255,7 +258,7 @@ mod tests {
 
     #[test]
     fn longest_matching_price_wins() {
-        let price = |model: &str, input| ModelPrice {
+        let price = |model: &str, input| PriceConfig {
             model: model.into(),
             input,
             output: 10.0,
@@ -263,9 +266,9 @@ mod tests {
             cache_write: 2.0,
             context_limit: Some(200_000),
         };
-        let options = GatewayOptions {
+        let options = ModelConfig {
             prices: vec![price("claude-*", 1.0), price("claude-big*", 4.0), price("claude-*x", 9.0)],
-            ..GatewayOptions::default()
+            ..no_provider()
         };
         let check = |model: &str, requested_model: &str, expected: Option<f64>| {
             let mut metered = MeteredUsage {

@@ -6,7 +6,7 @@ use greenroom_protocol::link::ProviderApi;
 use hyper::StatusCode;
 use serde_json::{Value, json};
 
-use super::{ModelCallDenied, ProviderKey, catalog::key_variable, route::GatewayRoute};
+use super::{ModelCallDenied, catalog::key_variable, route::GatewayRoute};
 
 /// Error kind of an interrupted call. Not a failure: an agent that supports this kind expects the
 /// stop command that follows.
@@ -145,8 +145,8 @@ fn message_in(body: &[u8]) -> String {
 }
 
 /// Applies [`scrub`] to a string.
-pub(super) fn scrubbed(text: &str, key: Option<&ProviderKey>) -> String {
-    let clean = scrub(Bytes::copy_from_slice(text.as_bytes()), key.map(ProviderKey::expose));
+pub(super) fn scrubbed(text: &str, key: Option<&str>) -> String {
+    let clean = scrub(Bytes::copy_from_slice(text.as_bytes()), key);
     String::from_utf8_lossy(&clean).into_owned()
 }
 

@@ -6,8 +6,6 @@ use hyper::{
     header::{self, HeaderName, HeaderValue},
 };
 
-use super::ProviderKey;
-
 const API_KEY: HeaderName = HeaderName::from_static("x-api-key");
 const ANTHROPIC_VERSION: HeaderName = HeaderName::from_static("anthropic-version");
 
@@ -34,7 +32,7 @@ const HOP_BY_HOP: [HeaderName; 9] = [
 
 /// Returns the headers for the provider: the client's headers, with the real key in place of the
 /// client's key.
-pub(super) fn to_provider(from_client: &HeaderMap, api: ProviderApi, key: Option<&ProviderKey>) -> HeaderMap {
+pub(super) fn to_provider(from_client: &HeaderMap, api: ProviderApi, key: Option<&str>) -> HeaderMap {
     let mut headers = end_to_end(from_client);
     // A compressed response cannot be metered.
     for dropped in [header::HOST, header::AUTHORIZATION, API_KEY, header::ACCEPT_ENCODING, header::EXPECT] {
@@ -50,9 +48,9 @@ pub(super) fn to_provider(from_client: &HeaderMap, api: ProviderApi, key: Option
 }
 
 /// Returns the headers for the client: the provider's headers without those that contain the key.
-pub(super) fn to_client(from_provider: &HeaderMap, key: Option<&ProviderKey>) -> HeaderMap {
+pub(super) fn to_client(from_provider: &HeaderMap, key: Option<&str>) -> HeaderMap {
     let mut headers = end_to_end(from_provider);
-    if let Some(key) = key.map(|key| key.expose().as_bytes()).filter(|key| !key.is_empty()) {
+    if let Some(key) = key.map(str::as_bytes) {
         let shows_key = |value: &HeaderValue| value.as_bytes().windows(key.len()).any(|part| part == key);
         let revealing: Vec<HeaderName> =
             headers.iter().filter(|(_, value)| shows_key(value)).map(|(name, _)| name.clone()).collect();
@@ -64,10 +62,10 @@ pub(super) fn to_client(from_provider: &HeaderMap, key: Option<&ProviderKey>) ->
 }
 
 /// Returns the header that carries the key. `None` if the key is no valid header value.
-pub(super) fn key_header(api: ProviderApi, key: &ProviderKey) -> Option<(HeaderName, HeaderValue)> {
+pub(super) fn key_header(api: ProviderApi, key: &str) -> Option<(HeaderName, HeaderValue)> {
     let (name, text) = match api {
-        ProviderApi::Anthropic => (API_KEY, key.expose().to_owned()),
-        ProviderApi::Openai => (header::AUTHORIZATION, format!("Bearer {}", key.expose())),
+        ProviderApi::Anthropic => (API_KEY, key.to_owned()),
+        ProviderApi::Openai => (header::AUTHORIZATION, format!("Bearer {key}")),
     };
     let mut value = HeaderValue::from_str(&text).ok()?;
     value.set_sensitive(true);
@@ -107,13 +105,12 @@ mod tests {
             ("content-length", "3"),
             ("anthropic-beta", "new-thing"),
         ]);
-        let key = ProviderKey::new(" real\n");
         assert_eq!(
-            to_provider(&placeholder, ProviderApi::Anthropic, Some(&key)),
+            to_provider(&placeholder, ProviderApi::Anthropic, Some("real")),
             map(&[("anthropic-beta", "new-thing"), ("anthropic-version", "2023-06-01"), ("x-api-key", "real")])
         );
         assert_eq!(
-            to_provider(&placeholder, ProviderApi::Openai, Some(&key)),
+            to_provider(&placeholder, ProviderApi::Openai, Some("real")),
             map(&[("anthropic-beta", "new-thing"), ("authorization", "Bearer real")])
         );
         assert_eq!(to_provider(&placeholder, ProviderApi::Openai, None), map(&[("anthropic-beta", "new-thing")]));
@@ -124,6 +121,6 @@ mod tests {
     #[test]
     fn response_headers_with_the_key_are_dropped() {
         let response = map(&[("request-id", "r1"), ("x-echo", "Bearer real"), ("transfer-encoding", "chunked")]);
-        assert_eq!(to_client(&response, Some(&ProviderKey::new("real"))), map(&[("request-id", "r1")]));
+        assert_eq!(to_client(&response, Some("real")), map(&[("request-id", "r1")]));
     }
 }

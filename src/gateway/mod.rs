@@ -25,11 +25,11 @@ mod fake_provider;
 mod headers;
 mod line_buffer;
 mod meter;
-mod options;
 mod relay;
 mod request_rewrite;
 mod retry;
 mod route;
+mod sole_key;
 #[cfg(test)]
 mod tests;
 mod upstream;
@@ -41,11 +41,8 @@ use futures::future::{BoxFuture, ready};
 use greenroom_protocol::link::ProviderApi;
 use tokio::{net::UnixListener, sync::watch};
 
-pub use self::{
-    catalog::ResolvedModel,
-    endpoint::GatewayEndpoint,
-    options::{GatewayOptions, ModelPrice, ProviderKey, ProviderOptions, RetryOptions, TimeoutOptions},
-};
+pub use self::{catalog::ResolvedModel, endpoint::GatewayEndpoint};
+use crate::config::{ModelConfig, ProviderConfig};
 
 /// Usage of one model call, read from the provider's response.
 #[derive(Debug, Clone, Default, PartialEq)]
@@ -149,7 +146,8 @@ pub struct Gateway {
 }
 
 struct GatewayInner {
-    options: GatewayOptions,
+    /// Section `model` of the configuration, with the sole key at its provider.
+    options: ModelConfig,
     client: reqwest::Client,
     /// True once every endpoint has to close. Each endpoint holds a receiver until it is closed.
     closing: watch::Sender<bool>,
@@ -160,7 +158,8 @@ impl Gateway {
     ///
     /// # Errors
     /// Fails if an option is invalid, or if the HTTP client cannot be created (CA certificates).
-    pub fn new(options: GatewayOptions) -> Result<Gateway, GatewayError> {
+    pub fn new(options: ModelConfig) -> Result<Gateway, GatewayError> {
+        let options = sole_key::apply(options);
         for api in [ProviderApi::Anthropic, ProviderApi::Openai] {
             check_provider(api, options.provider(api))?;
         }
@@ -169,7 +168,7 @@ impl Gateway {
         let client = reqwest::Client::builder()
             // A redirect would send the key to another address.
             .redirect(reqwest::redirect::Policy::none())
-            .connect_timeout(Duration::from_secs(options.timeouts.connect_s))
+            .connect_timeout(options.timeouts.connect.0)
             .pool_idle_timeout(IDLE_CONNECTION_TIMEOUT)
             .tcp_nodelay(true)
             // One connection per call. A session that reads nothing would block a connection shared
@@ -222,7 +221,7 @@ impl Gateway {
         &self.inner.options.prices_as_of
     }
 
-    fn options(&self) -> &GatewayOptions {
+    fn options(&self) -> &ModelConfig {
         &self.inner.options
     }
 
@@ -235,12 +234,12 @@ impl Gateway {
     }
 }
 
-fn check_provider(api: ProviderApi, provider: &ProviderOptions) -> Result<(), GatewayError> {
+fn check_provider(api: ProviderApi, provider: &ProviderConfig) -> Result<(), GatewayError> {
     let url = &provider.base_url;
     if !url.is_empty() && !reqwest::Url::parse(url).is_ok_and(|url| matches!(url.scheme(), "http" | "https")) {
         return Err(GatewayError::BaseUrl { url: url.clone() });
     }
-    match &provider.api_key {
+    match provider.api_key.expose() {
         Some(key) if headers::key_header(api, key).is_none() => {
             Err(GatewayError::Key { variable: catalog::key_variable(api) })
         }

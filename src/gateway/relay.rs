@@ -269,7 +269,7 @@ impl UsageRecorder {
             RelayEnd::Complete => {
                 if let Some(error) = self.meter.error() {
                     let (api, options) = (self.route.api(), self.context.gateway.options());
-                    let message = scrubbed(&error.message, options.provider(api).api_key.as_ref());
+                    let message = scrubbed(&error.message, options.provider(api).api_key.expose());
                     let reason = describe_rejection(api, &self.model, error.status, message.as_bytes());
                     self.context.account.notify(GatewayNotice::Rejected { status: error.status, why: reason });
                 }
@@ -306,7 +306,7 @@ mod tests {
     use std::sync::atomic::{AtomicUsize, Ordering};
 
     use super::*;
-    use crate::gateway::{Gateway, GatewayEndpoint, GatewayOptions, ModelCallDenied, SessionAccount};
+    use crate::gateway::{Gateway, GatewayEndpoint, ModelCallDenied, SessionAccount, tests::no_provider};
 
     struct UnbudgetedAccount;
 
@@ -327,7 +327,7 @@ mod tests {
     async fn pulled(piece: impl Fn() -> Bytes + Send + 'static, reads: usize) -> usize {
         let directory = tempfile::tempdir().expect("a temporary directory");
         let listener = tokio::net::UnixListener::bind(directory.path().join("s")).expect("a socket");
-        let gateway = Gateway::new(GatewayOptions::default()).expect("the options are valid");
+        let gateway = Gateway::new(no_provider()).expect("the options are valid");
         let context = GatewayEndpoint::open(gateway, listener, Arc::new(UnbudgetedAccount)).context();
         let recorder = UsageRecorder {
             context: context.clone(),

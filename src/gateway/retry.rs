@@ -5,14 +5,15 @@ use std::time::Duration;
 
 use hyper::{HeaderMap, StatusCode, header::RETRY_AFTER};
 
-use super::{headers::SHOULD_RETRY, options::RetryOptions};
+use super::headers::SHOULD_RETRY;
+use crate::config::RetryConfig;
 
 /// Returns the delay after attempt `attempt` (counted from 1). `None`: do not retry.
 ///
 /// `requested` is the delay that the provider asks for. `jitter` is between 0 and 1. It keeps
 /// sessions that were rejected together from retrying together.
 pub(super) fn backoff(
-    options: &RetryOptions,
+    options: &RetryConfig,
     attempt: u32,
     requested: Option<Duration>,
     jitter: f64,
@@ -20,20 +21,20 @@ pub(super) fn backoff(
     if attempt >= options.max_attempts {
         return None;
     }
-    let longest = Duration::from_millis(options.max_ms);
+    let longest = options.max.0;
     match requested {
         Some(requested) if requested > longest => None,
         // Never sooner than requested.
         Some(requested) => Some(requested + jittered_base(options, jitter)),
         None => {
-            let doubled = options.base_ms.saturating_mul(1u64.checked_shl(attempt - 1).unwrap_or(u64::MAX));
-            Some(Duration::from_millis(doubled).min(longest).mul_f64(0.5 + jitter / 2.0))
+            let doubled = options.base.0.saturating_mul(1u32.checked_shl(attempt - 1).unwrap_or(u32::MAX));
+            Some(doubled.min(longest).mul_f64(0.5 + jitter / 2.0))
         }
     }
 }
 
-fn jittered_base(options: &RetryOptions, jitter: f64) -> Duration {
-    Duration::from_millis(options.base_ms).mul_f64(jitter / 2.0)
+fn jittered_base(options: &RetryConfig, jitter: f64) -> Duration {
+    options.base.0.mul_f64(jitter / 2.0)
 }
 
 /// Returns true if a rejection may be temporary.
@@ -68,8 +69,13 @@ pub(super) fn requested_delay(headers: &HeaderMap) -> Option<Duration> {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::config::TimeSpan;
 
-    const OPTIONS: RetryOptions = RetryOptions { max_attempts: 4, base_ms: 100, max_ms: 250 };
+    const OPTIONS: RetryConfig = RetryConfig {
+        max_attempts: 4,
+        base: TimeSpan(Duration::from_millis(100)),
+        max: TimeSpan(Duration::from_millis(250)),
+    };
 
     #[test]
     fn backoff_doubles_up_to_the_limit() {

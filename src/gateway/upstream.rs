@@ -17,14 +17,14 @@ use reqwest::{Client, Response};
 use tokio::time::timeout;
 
 use super::{
-    GatewayNotice, ProviderKey, SessionAccount,
+    GatewayNotice, SessionAccount,
     error_response::{self, EndpointError, describe_rejection, provider_name},
     headers,
     meter::UsageMeter,
-    options::{GatewayOptions, TimeoutOptions},
     retry,
     route::GatewayRoute,
 };
+use crate::config::{ModelConfig, SecretString, TimeSpan, TimeoutConfig};
 
 /// Limit of a provider's error body that is passed on, bytes.
 const MAX_ERROR_BYTES: usize = 1024 * 1024;
@@ -43,7 +43,7 @@ pub(super) struct UpstreamRequest {
     /// Model name used by the provider. Empty if the request names none.
     pub(super) model: String,
     /// Key inside `headers`. Removed from error texts.
-    pub(super) key: Option<ProviderKey>,
+    pub(super) key: SecretString,
 }
 
 /// Response of a provider whose first byte has arrived.
@@ -80,7 +80,7 @@ pub(super) enum UpstreamError {
 /// `may_be_billed` is true while a provider may have started work, also if this future is dropped.
 pub(super) async fn send_with_retries(
     client: &Client,
-    options: &GatewayOptions,
+    options: &ModelConfig,
     request: &UpstreamRequest,
     account: &dyn SessionAccount,
     may_be_billed: &mut bool,
@@ -109,15 +109,15 @@ pub(super) async fn send_with_retries(
 
 async fn send_once(
     client: &Client,
-    timeouts: &TimeoutOptions,
+    timeouts: &TimeoutConfig,
     request: &UpstreamRequest,
 ) -> Result<UpstreamResponse, UpstreamError> {
     let sending = client
         .request(request.method.clone(), &request.url)
         .headers(request.headers.clone())
         .body(request.body.clone());
-    let limit = timeouts.first_byte(request.streaming);
-    match timeout(limit, read_first_piece(sending.send(), request, timeouts.idle())).await {
+    let TimeSpan(limit) = if request.streaming { timeouts.first_byte } else { timeouts.whole_answer };
+    match timeout(limit, read_first_piece(sending.send(), request, timeouts.idle.0)).await {
         Ok(result) => result,
         Err(_) => Err(UpstreamError::TimedOut { waited: limit }),
     }
@@ -130,19 +130,18 @@ async fn read_first_piece(
 ) -> Result<UpstreamResponse, UpstreamError> {
     let route = request.route;
     let mut response = response.await.map_err(unreachable)?;
-    let (status, headers) = (response.status(), headers::to_client(response.headers(), request.key.as_ref()));
+    let (status, headers) = (response.status(), headers::to_client(response.headers(), request.key.expose()));
     if !status.is_success() {
-        let key = request.key.as_ref().map(ProviderKey::expose);
         return Err(UpstreamError::Rejected {
             status,
             headers,
-            body: error_response::scrub(error_body(response).await, key),
+            body: error_response::scrub(error_body(response).await, request.key.expose()),
         });
     }
     let content_type = headers.get(header::CONTENT_TYPE).and_then(|value| value.to_str().ok()).unwrap_or_default();
     let is_stream = content_type.starts_with("text/event-stream");
     let first = response.chunk().await.map_err(unreachable)?.unwrap_or_default();
-    if is_stream && let Some(error) = error_in_first_event(route, &first, request.key.as_ref()) {
+    if is_stream && let Some(error) = error_in_first_event(route, &first, request.key.expose()) {
         return Err(error);
     }
     let rest = stream::unfold(Some(response), move |response| next_piece(response, route, idle));
@@ -152,7 +151,7 @@ async fn read_first_piece(
 
 /// Returns the error if the first event of a stream is an error. Providers under load answer 200
 /// and then send one. Nothing has been passed on yet, so the call may be retried.
-fn error_in_first_event(route: GatewayRoute, first: &Bytes, key: Option<&ProviderKey>) -> Option<UpstreamError> {
+fn error_in_first_event(route: GatewayRoute, first: &Bytes, key: Option<&str>) -> Option<UpstreamError> {
     let mut meter = UsageMeter::new(route);
     meter.read_lines(first);
     let error = meter.error()?;
@@ -176,7 +175,7 @@ async fn next_piece(
         Ok(Ok(Some(chunk))) => Some((Ok(chunk), Some(response))),
         Ok(Ok(None)) => None,
         Ok(Err(e)) => Some((Err(format!("the connection to {provider} broke: {}", root_cause(&e))), None)),
-        Err(_) => Some((Err(format!("{provider} sent nothing for {} s", idle.as_secs())), None)),
+        Err(_) => Some((Err(format!("{provider} sent nothing for {} s", idle.as_secs_f64())), None)),
     }
 }
 
@@ -211,7 +210,7 @@ fn root_cause(error: &reqwest::Error) -> String {
 }
 
 impl UpstreamError {
-    fn retry_delay(&self, options: &GatewayOptions, attempt: u32, streaming: bool) -> Option<Duration> {
+    fn retry_delay(&self, options: &ModelConfig, attempt: u32, streaming: bool) -> Option<Duration> {
         let requested_delay = match self {
             UpstreamError::Rejected { status, headers, body } if retry::is_retryable(*status, headers, body) => {
                 retry::requested_delay(headers)
@@ -232,7 +231,9 @@ impl UpstreamError {
                 describe_rejection(api, &request.model, status.as_u16(), body)
             }
             UpstreamError::Unreachable { why, .. } => format!("{provider} cannot be reached: {why}"),
-            UpstreamError::TimedOut { waited } => format!("{provider} did not answer within {} s", waited.as_secs()),
+            UpstreamError::TimedOut { waited } => {
+                format!("{provider} did not answer within {} s", waited.as_secs_f64())
+            }
         }
     }
 }

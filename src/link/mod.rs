@@ -37,8 +37,9 @@ use self::egress::ModelEgress;
 pub use self::start_limiter::StartLimiter;
 use crate::{
     actor_registry::{ActorEntry, ActorKind, ActorRegistry},
+    config::Config,
     gateway::Gateway,
-    sandbox::{RunDir, SandboxDriver, SandboxError, SandboxLimits, SandboxNetwork, SandboxVolume, WorkspaceDirs},
+    sandbox::{RunDir, SandboxDriver, SandboxError, WorkspaceDirs},
     session::{
         Session, SessionBudget,
         messages::{
@@ -59,13 +60,7 @@ pub struct LinkDeps {
     pub store: Arc<dyn Store>,
     pub actor_registry: ActorRegistry,
     pub dirs: SessionDirs,
-    /// Image of sessions that name no image.
-    pub image: String,
-    pub volumes: Vec<SandboxVolume>,
-    pub uid: u32,
-    pub gid: u32,
-    pub limits: SandboxLimits,
-    pub network: SandboxNetwork,
+    pub config: Arc<Config>,
     pub start_limiter: Arc<StartLimiter>,
 }
 
@@ -88,7 +83,7 @@ pub struct AgentLink {
     parts: Arc<LinkDeps>,
     budget: Arc<SessionBudget>,
     entry: Arc<ActorEntry>,
-    /// Image of this session. `None` selects [`LinkDeps::image`].
+    /// Image of this session. `None` selects the configured image.
     image: Option<String>,
     /// Connects the sandbox to the gateway. Present while the session has a sandbox.
     egress: Option<Arc<ModelEgress>>,
@@ -152,7 +147,7 @@ impl AgentLink {
             parts: self.parts.clone(),
             run: RunDir::of(&self.parts.dirs.runs, self.id),
             egress,
-            image: self.image.clone().unwrap_or_else(|| self.parts.image.clone()),
+            image: self.image.clone().unwrap_or_else(|| self.parts.config.sandbox.image.clone()),
             pause_flag: self.pause_flag.clone(),
             entry: self.entry.clone(),
             start_mutex: self.start_mutex.clone(),

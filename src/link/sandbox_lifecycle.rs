@@ -356,24 +356,25 @@ impl SandboxSupervisor {
         let (id, parts, egress) = (self.id, self.parts.clone(), self.egress.clone());
         let (run, image) = (self.run.clone(), self.image.clone());
         move || {
-            let LinkDeps { gateway, dirs, volumes, uid, gid, limits, network, .. } = &*parts;
+            let LinkDeps { gateway, dirs, config, .. } = &*parts;
+            let (uid, gid) = config.sandbox.user();
             let at = |path: &Path| {
                 let path = path.display().to_string();
                 move |e: io::Error| io::Error::new(e.kind(), format!("`{path}`: {e}"))
             };
-            run.prepare(*uid, *gid).map_err(at(run.root()))?;
+            run.prepare(uid, gid).map_err(at(run.root()))?;
             egress.open(gateway, || run.bind_gateway()).map_err(at(run.root()))?;
             Ok(SandboxSpec {
                 session: id,
                 image,
                 agent: dirs.agent.clone(),
                 workspace: dirs.workspaces.dir_of(id).map_err(at(&dirs.workspaces.root))?,
-                home: session_dir(&dirs.homes, id, *uid, *gid).map_err(at(&dirs.homes))?,
-                volumes: volumes.clone(),
-                uid: *uid,
-                gid: *gid,
-                limits: *limits,
-                network: network.clone(),
+                home: session_dir(&dirs.homes, id, uid, gid).map_err(at(&dirs.homes))?,
+                volumes: config.sandbox.mounted_volumes().cloned().collect(),
+                uid,
+                gid,
+                limits: config.sandbox.limits,
+                network: config.sandbox.network.clone(),
                 run,
             })
         }

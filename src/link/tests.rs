@@ -384,7 +384,7 @@ async fn image_fetch_holds_no_start_permit() {
 #[actix::test]
 async fn image_fetch_in_progress_is_shared() {
     let harness = LinkTestHarness::new().await;
-    let image_lock = harness.parts.start_limiter.image_lock(&harness.parts.image);
+    let image_lock = harness.parts.start_limiter.image_lock(&harness.parts.config.sandbox.image);
     let fetch_guard = image_lock.lock().await;
     harness.sandbox.fail_next(no_image());
     let link = harness.link();

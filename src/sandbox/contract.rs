@@ -358,7 +358,10 @@ pub(crate) async fn stats_cover_this_sandbox(fixture: &DriverFixture) {
             sandbox.wait_for_file("up").await;
             eventually("three processes are counted", async || {
                 let stats = fixture.stats(sandbox.spec.session).await.expect("stats are reported");
-                assert!(stats.memory_bytes > 0 && stats.memory_bytes <= sandbox.spec.limits.memory_bytes, "{stats:?}");
+                assert!(
+                    stats.memory_bytes > 0 && stats.memory_bytes <= sandbox.spec.limits.memory.as_u64(),
+                    "{stats:?}"
+                );
                 assert!(stats.cpu_us > 0, "{stats:?}");
                 // Two sleeps, their shell, and the processes that the driver adds.
                 (3..=6).contains(&stats.processes)

@@ -24,9 +24,12 @@ use futures::StreamExt;
 
 use super::{
     FoundSandbox, KeyedMutex, ProgressCallback, SandboxDriver, SandboxError, SandboxExit, SandboxPresence, SandboxSpec,
-    SandboxStats,
+    SandboxStats, drivers::DriverEntry,
 };
-use crate::store::SessionId;
+use crate::{
+    config::{DriverChoice, SandboxConfig},
+    store::SessionId,
+};
 
 mod body;
 mod engine;
@@ -52,13 +55,28 @@ const LIST: EngineCall = EngineCall { what: "list the containers", seconds: 10 }
 const STATS: EngineCall = EngineCall { what: "measure the container", seconds: 10 };
 
 /// Name of the driver, as in the config.
-pub const NAME: &str = "docker";
+const NAME: &str = "docker";
+
+/// Entry of the driver in the registry.
+pub(super) static ENTRY: DriverEntry = DriverEntry {
+    choice: DriverChoice::Docker,
+    name: NAME,
+    title: "Docker",
+    requirement: "Docker engine",
+    has_engine: true,
+    open: |config, node| {
+        Box::pin(async move {
+            let driver: Arc<dyn SandboxDriver> = Arc::new(DockerDriver::connect(config, node.name).await?);
+            Ok(driver)
+        })
+    },
+};
 
 /// Time that a process has to end after SIGTERM, seconds. Then the engine kills it.
 const STOP_GRACE_SECONDS: i32 = 1;
 
 /// Docker driver. See the [module](self).
-pub struct DockerDriver {
+pub(super) struct DockerDriver {
     engine: DockerEngine,
     /// The engine's container directory. Identifies the engine, whatever address it is reached by.
     root: String,
@@ -67,27 +85,14 @@ pub struct DockerDriver {
     pause_locks: Arc<KeyedMutex>,
 }
 
-/// Settings of the operator for every container.
-#[derive(Debug, Clone, Default)]
-pub struct DockerOptions {
-    /// Node that owns the sandboxes. Servers that share an engine leave those of other nodes alone.
-    pub node: String,
-    /// Runtime of the engine (`runsc`, `kata`). `None` is the engine's default.
-    pub runtime: Option<String>,
-    /// Makes everything read-only except workspace, home, `/tmp` and volumes.
-    pub readonly_root: bool,
-    /// Address of the engine (`DOCKER_HOST`). `None` is `/var/run/docker.sock`.
-    pub host: Option<String>,
-}
-
 impl DockerDriver {
     /// Connects to the engine and negotiates the version of its API.
     ///
     /// # Errors
     /// Fails if the engine does not answer in time, or is not Docker.
-    pub async fn connect(options: DockerOptions) -> Result<DockerDriver, SandboxError> {
-        let DockerOptions { node, runtime, readonly_root, host } = options;
-        let policy = ContainerPolicy { node, runtime, readonly_root };
+    async fn connect(config: Arc<SandboxConfig>, node: String) -> Result<DockerDriver, SandboxError> {
+        let host = Some(config.docker_host.clone()).filter(|host| !host.is_empty());
+        let policy = ContainerPolicy { node, config };
         let engine = DockerEngine::find(host).await?;
         let info = engine.call(INFO, engine.client.info()).await?;
         Ok(DockerDriver { engine, root: info.docker_root_dir.unwrap_or_default(), policy, pause_locks: Arc::default() })
@@ -138,7 +143,7 @@ impl SandboxDriver for DockerDriver {
     }
 
     fn isolation(&self) -> String {
-        let kernel = match &self.policy.runtime {
+        let kernel = match self.policy.runtime() {
             Some(runtime) => format!("runtime `{runtime}`"),
             None => "shares this machine's kernel".to_owned(),
         };
@@ -158,8 +163,12 @@ impl SandboxDriver for DockerDriver {
         start::start(&self.engine, &self.policy, spec, progress).await
     }
 
+    async fn has_image(&self, image: &str) -> Result<bool, SandboxError> {
+        image::exists(&self.engine, image).await
+    }
+
     async fn fetch(&self, image: &str, progress: ProgressCallback<'_>) -> Result<(), SandboxError> {
-        self.pull(image, progress).await
+        image::pull(&self.engine, image, progress).await
     }
 
     async fn pause(&self, session: SessionId) -> Result<(), SandboxError> {

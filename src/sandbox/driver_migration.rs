@@ -1,14 +1,15 @@
-//! Driver that combines two, for a server that starts with another driver than the one before.
+//! Driver that combines several, for a server that starts with another driver than the one before.
 //!
 //! - A running sandbox stays with the driver that runs it.
-//! - A new start uses the current driver, after the previous driver has removed what it had of the
-//!   session.
+//! - A new start uses the current driver, after the session's last driver has removed what it had
+//!   of the session.
 //!
 //! So no session is ever in two sandboxes, and no session loses its work to a change of driver.
 //!
 //! The location of a session is noted before its sandbox exists, as an empty file
 //! `<locations>/<location>/<session>`. The file is removed with the sandbox. The journal cannot
-//! serve for this: drivers also serve sandboxes that no session owns.
+//! serve for this: drivers also serve sandboxes that no session owns. A location begins with the
+//! name of its driver, so a session needs only its own driver.
 //!
 //! See `docs/internals/sandbox.md`.
 
@@ -31,48 +32,54 @@ use tracing::{info, warn};
 use super::{
     FoundSandbox, ProgressCallback, SandboxDriver, SandboxError, SandboxExit, SandboxPresence, SandboxSpec,
     SandboxStats,
+    drivers::{OpenedDriver, is_location_of},
 };
 use crate::store::SessionId;
 
 #[cfg(test)]
 mod tests;
 
-/// Time without a new attempt after a failed connection to the previous driver.
+/// Time without a new attempt after a failed connection to another driver.
 ///
 /// Measured from the start of the attempt. Many sessions call at once, and each attempt may take
 /// seconds.
 const RETRY_AFTER: Duration = Duration::from_secs(10);
 
-type ConnectResult = Result<Arc<dyn SandboxDriver>, SandboxError>;
+/// Connects to a driver. Fails if its engine does not answer.
+pub type ConnectDriver = Box<dyn Fn() -> BoxFuture<'static, OpenedDriver> + Send + Sync>;
 
-/// Connects to the previous driver. Fails if its engine does not answer.
-pub type ConnectPrevious = Box<dyn Fn() -> BoxFuture<'static, ConnectResult> + Send + Sync>;
-
-/// Sandbox driver that also reaches the sandboxes of the previous driver. See the [module](self).
+/// Sandbox driver that also reaches the sandboxes of other drivers. See the [module](self).
 pub struct DriverMigration {
     current: Arc<dyn SandboxDriver>,
     /// [Location](SandboxDriver::location) of the current driver.
     current_location: String,
-    previous: PreviousDriver,
+    others: Vec<OtherDriver>,
     locations: SandboxLocations,
     /// Sessions whose last location is another one, with that location.
     elsewhere: Mutex<HashMap<SessionId, Arc<str>>>,
 }
 
-/// Previous driver, connected when a session first needs it. Most servers never need it.
-struct PreviousDriver {
-    connect: ConnectPrevious,
+/// Driver beside the current one, connected when a session first needs it. Most servers never need
+/// it.
+pub struct OtherDriver {
+    /// [Name](SandboxDriver::name) of the driver.
+    name: &'static str,
+    connect: ConnectDriver,
     last: Mutex<Option<ConnectAttempt>>,
 }
 
 /// Connection attempt that all concurrent callers share.
 struct ConnectAttempt {
     started_at: Instant,
-    result: Shared<BoxFuture<'static, ConnectResult>>,
+    result: Shared<BoxFuture<'static, OpenedDriver>>,
 }
 
-impl PreviousDriver {
-    fn connect(&self) -> Shared<BoxFuture<'static, ConnectResult>> {
+impl OtherDriver {
+    pub fn new(name: &'static str, connect: ConnectDriver) -> OtherDriver {
+        OtherDriver { name, connect, last: Mutex::default() }
+    }
+
+    fn connect(&self) -> Shared<BoxFuture<'static, OpenedDriver>> {
         let mut last = self.last.lock().unwrap_or_else(PoisonError::into_inner);
         let is_current = |last: &&ConnectAttempt| match last.result.peek() {
             Some(Err(_)) => last.started_at.elapsed() < RETRY_AFTER,
@@ -88,13 +95,13 @@ impl PreviousDriver {
 }
 
 impl DriverMigration {
-    /// Reads the noted locations. `connect` connects to the previous driver.
+    /// Reads the noted locations. `others` are the drivers beside `current`.
     ///
     /// # Errors
     /// Fails if the location files cannot be read.
     pub fn new(
         current: Arc<dyn SandboxDriver>,
-        connect: ConnectPrevious,
+        others: Vec<OtherDriver>,
         locations: SandboxLocations,
     ) -> Result<DriverMigration, SandboxError> {
         let current_location = current.location();
@@ -113,8 +120,7 @@ impl DriverMigration {
             }
             elsewhere.extend(sessions.into_iter().map(|session| (session, location.clone())));
         }
-        let previous = PreviousDriver { connect, last: Mutex::default() };
-        Ok(DriverMigration { current, current_location, previous, locations, elsewhere: Mutex::new(elsewhere) })
+        Ok(DriverMigration { current, current_location, others, locations, elsewhere: Mutex::new(elsewhere) })
     }
 
     /// Returns the location of a session if it is not the current one.
@@ -125,22 +131,20 @@ impl DriverMigration {
     /// Returns the driver that holds the sandbox of a session, or that will start it.
     async fn driver_of(&self, session: SessionId) -> Result<Arc<dyn SandboxDriver>, SandboxError> {
         let Some(location) = self.elsewhere(session) else { return Ok(self.current.clone()) };
-        match self.previous.connect().await {
-            Ok(previous) if previous.location() == *location => Ok(previous),
-            Ok(previous) => {
-                let reason = format!("only `{}` and `{}` are reachable", self.current_location, previous.location());
-                Err(self.unreachable_error(session, &location, reason))
-            }
-            Err(SandboxError::NoEngine { address, detail }) => {
-                Err(self.unreachable_error(session, &location, format!("no engine answers at `{address}`: {detail}")))
-            }
-            Err(other) => Err(self.unreachable_error(session, &location, other.to_string())),
-        }
-    }
-
-    fn unreachable_error(&self, session: SessionId, location: &str, reason: String) -> SandboxError {
-        let location_file = self.locations.path(location, session);
-        SandboxError::PreviousUnreachable { session, location: location.to_owned(), reason, location_file }
+        let current = &self.current_location;
+        let reason = match self.others.iter().find(|other| is_location_of(other.name, &location)) {
+            None => format!("only `{current}` is reachable"),
+            Some(other) => match other.connect().await {
+                Ok(driver) if driver.location() == *location => return Ok(driver),
+                Ok(driver) => format!("only `{current}` and `{}` are reachable", driver.location()),
+                Err(SandboxError::NoEngine { address, detail }) => {
+                    format!("no engine answers at `{address}`: {detail}")
+                }
+                Err(error) => error.to_string(),
+            },
+        };
+        let location_file = self.locations.path(&location, session);
+        Err(SandboxError::PreviousUnreachable { session, location: location.to_string(), reason, location_file })
     }
 
     /// Moves a session to the current location, unless its sandbox runs or is paused elsewhere.
@@ -160,9 +164,15 @@ impl DriverMigration {
         Ok(true)
     }
 
-    async fn list_previous(&self) -> Result<Vec<FoundSandbox>, SandboxError> {
-        let previous = self.previous.connect().await?;
-        let (location, mut found) = (previous.location(), previous.list().await?);
+    /// Returns the number of sessions that another driver may still hold.
+    fn count_at(&self, other: &OtherDriver) -> usize {
+        let elsewhere = self.elsewhere.lock().unwrap_or_else(PoisonError::into_inner);
+        elsewhere.values().filter(|location| is_location_of(other.name, location)).count()
+    }
+
+    async fn list_other(&self, other: &OtherDriver) -> Result<Vec<FoundSandbox>, SandboxError> {
+        let driver = other.connect().await?;
+        let (location, mut found) = (driver.location(), driver.list().await?);
         found.retain(|found| self.elsewhere(found.session).is_some_and(|noted| *noted == location));
         Ok(found)
     }
@@ -235,14 +245,16 @@ impl SandboxDriver for DriverMigration {
         self.driver_of(session).await?.wait(session).await
     }
 
-    /// Lists the sandboxes of both drivers. Those of an unreachable previous driver are left out.
+    /// Lists the sandboxes of all drivers. Those of an unreachable other driver are left out.
     async fn list(&self) -> Result<Vec<FoundSandbox>, SandboxError> {
         let mut found = self.current.list().await?;
-        let count = self.elsewhere.lock().unwrap_or_else(PoisonError::into_inner).len();
-        if count > 0 {
-            match self.list_previous().await {
-                Ok(previous) => found.extend(previous),
-                Err(e) => warn!("the sandboxes of {count} sessions at other locations cannot be listed: {e}"),
+        for other in &self.others {
+            let count = self.count_at(other);
+            if count > 0 {
+                match self.list_other(other).await {
+                    Ok(others) => found.extend(others),
+                    Err(e) => warn!("the sandboxes of {count} sessions at other locations cannot be listed: {e}"),
+                }
             }
         }
         Ok(found)

@@ -4,7 +4,7 @@
 
 use std::path::{Path, PathBuf};
 
-use super::{SandboxError, SandboxSpec, SandboxVolume};
+use super::{SandboxError, SandboxSpec};
 
 /// Default sockets of container engines.
 const DEFAULT_SOCKETS: [&str; 4] =
@@ -31,14 +31,6 @@ pub(super) fn reject_engine_sockets(spec: &SandboxSpec, own: Option<&Path>) -> R
     Ok(())
 }
 
-impl SandboxVolume {
-    /// Returns true if the volume contains `dir`, or lies in it. Symbolic links are resolved.
-    pub fn overlaps(&self, dir: &Path) -> bool {
-        let (host, dir) = (canonical(&self.host), canonical(dir));
-        dir.starts_with(&host) || host.starts_with(&dir)
-    }
-}
-
 fn default_sockets() -> impl Iterator<Item = PathBuf> {
     // Sockets of a rootless engine.
     let rootless = std::env::var_os("XDG_RUNTIME_DIR").map(PathBuf::from).filter(|dir| dir.is_absolute());
@@ -47,7 +39,7 @@ fn default_sockets() -> impl Iterator<Item = PathBuf> {
 }
 
 /// Resolves the links in `path`, as far as the path exists.
-fn canonical(path: &Path) -> PathBuf {
+pub(super) fn canonical(path: &Path) -> PathBuf {
     path.canonicalize().unwrap_or_else(|_| match (path.parent(), path.file_name()) {
         (Some(parent), Some(name)) => canonical(parent).join(name),
         _ => path.to_owned(),
@@ -60,7 +52,8 @@ mod tests {
 
     use super::*;
     use crate::{
-        sandbox::{RunDir, SandboxLimits, SandboxNetwork, VolumeAccess},
+        config::{SandboxLimits, SandboxNetwork, SandboxVolume, VolumeAccess},
+        sandbox::RunDir,
         store::SessionId,
     };
 
@@ -80,7 +73,7 @@ mod tests {
             }],
             uid: 1000,
             gid: 1000,
-            limits: SandboxLimits { memory_bytes: 1 << 30, cpus: 1.0, pids: 64 },
+            limits: SandboxLimits { memory: bytesize::ByteSize::gib(1), cpus: 1.0, pids: 64 },
             network: SandboxNetwork::None,
         }
     }
@@ -111,24 +104,5 @@ mod tests {
         check(&plain, false);
         check(&engine.join("beside"), false);
         check(Path::new("/srv"), false);
-    }
-
-    #[test]
-    fn volume_overlaps_parents_and_parts_of_a_directory() {
-        let dir = tempfile::tempdir().expect("a directory");
-        let [data, link] = ["data", "link"].map(|name| dir.path().join(name));
-        std::fs::create_dir_all(data.join("journal")).expect("directories are created");
-        symlink(dir.path(), &link).expect("a link");
-        let check = |host: &Path, expected: bool| {
-            let volume = SandboxVolume { host: host.to_owned(), inside: "/v".into(), access: VolumeAccess::ReadOnly };
-            for data in [&data, &link.join("data")] {
-                assert_eq!(volume.overlaps(data), expected, "{host:?} and {data:?}");
-            }
-        };
-        for host in [Path::new("/"), dir.path(), &link, &data, &data.join("journal"), &link.join("data/not/yet")] {
-            check(host, true);
-        }
-        check(&dir.path().join("data2"), false);
-        check(&link.join("beside"), false);
     }
 }

@@ -1,12 +1,13 @@
-//! Isolation around an agent: the port [`SandboxDriver`] and its two drivers.
+//! Isolation around an agent: the port [`SandboxDriver`], its drivers and their registry
+//! ([`drivers`]).
 //!
 //! | driver | isolation | needs |
 //! |---|---|---|
-//! | [`docker`] | a container: namespaces, no capabilities, seccomp, cgroups | a running engine |
-//! | [`process`] | namespaces with an empty root, Landlock, seccomp, rlimits | kernel permission |
+//! | `docker` | a container: namespaces, no capabilities, seccomp, cgroups | a running engine |
+//! | `process` | namespaces with an empty root, Landlock, seccomp, rlimits | kernel permission |
 //!
 //! A driver starts, pauses and stops a sandbox and reports its exit. It does not read what an agent
-//! reports. Both drivers mount the same three things: the agent's binary, the [`RunDir`] and the
+//! reports. All drivers mount the same three things: the agent's binary, the [`RunDir`] and the
 //! session's directories. All are directories of this host, so a session can change its driver from
 //! one start to the next ([`driver_migration`]). A sandbox outlives the server that started it.
 //!
@@ -18,24 +19,29 @@ use async_trait::async_trait;
 use greenroom_protocol::observation::SandboxPhase;
 pub use greenroom_protocol::sandbox_paths;
 
-use crate::store::SessionId;
+use crate::{
+    config::{SandboxLimits, SandboxNetwork, SandboxVolume},
+    store::SessionId,
+};
 
 #[cfg(test)]
 mod contract;
-pub mod docker;
+mod docker;
 pub mod driver_migration;
+pub mod drivers;
 mod engine_sockets;
 mod keyed_mutex;
-#[cfg(target_os = "linux")]
-pub mod process;
+mod process;
 pub mod remove_tree;
 mod run_dir;
+mod volume_exposure;
 mod workspace;
 
-pub use docker::{DockerDriver, DockerOptions};
 pub use driver_migration::{DriverMigration, SandboxLocations};
+pub use drivers::SandboxNode;
 pub use keyed_mutex::KeyedMutex;
 pub use run_dir::RunDir;
+pub use volume_exposure::{DataDirExposed, check_volumes_exclude};
 pub use workspace::{ExistingFilePolicy, InnerPath, InvalidInnerPath, UploadOutcome, WorkspaceDirs, session_dir};
 
 /// Specification of one sandbox.
@@ -53,7 +59,7 @@ pub struct SandboxSpec {
     pub workspace: PathBuf,
     /// Host directory that is mounted at [`sandbox_paths::HOME`].
     pub home: PathBuf,
-    /// Volumes that the operator mounts into every sandbox (`SANDBOX_VOLUMES`).
+    /// Volumes beside the workspace.
     pub volumes: Vec<SandboxVolume>,
     /// User id of the agent. Never root.
     pub uid: u32,
@@ -61,41 +67,6 @@ pub struct SandboxSpec {
     pub gid: u32,
     pub limits: SandboxLimits,
     pub network: SandboxNetwork,
-}
-
-/// Directory of this host that is mounted into the sandbox.
-#[derive(Debug, Clone, PartialEq, Eq)]
-pub struct SandboxVolume {
-    pub host: PathBuf,
-    pub inside: PathBuf,
-    pub access: VolumeAccess,
-}
-
-/// Access of the agent to a volume.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum VolumeAccess {
-    ReadOnly,
-    ReadWrite,
-}
-
-/// Resource limits of one sandbox.
-#[derive(Debug, Clone, Copy, PartialEq)]
-pub struct SandboxLimits {
-    /// Memory limit, bytes.
-    pub memory_bytes: u64,
-    /// CPU limit, in CPUs: 1.5 is one and a half.
-    pub cpus: f64,
-    /// Highest number of processes.
-    pub pids: u64,
-}
-
-/// Network of a sandbox.
-#[derive(Debug, Clone, PartialEq, Eq)]
-pub enum SandboxNetwork {
-    /// Loopback only.
-    None,
-    /// Network of the Docker engine with this name. The process driver rejects it.
-    Named(String),
 }
 
 /// Exit of a sandbox.
@@ -212,10 +183,12 @@ pub type ProgressCallback<'a> = &'a (dyn Fn(SandboxPhase, &str) + Send + Sync);
 /// does.
 #[async_trait]
 pub trait SandboxDriver: Send + Sync + 'static {
-    /// Returns `docker` or `process`, as in the config.
+    /// Returns the name of the driver, as in the config: `docker`, `process`.
     fn name(&self) -> &'static str;
 
     /// Returns the location of the driver's sandboxes, as a file name.
+    ///
+    /// The driver's name, alone or with a suffix after `-`.
     ///
     /// Sandboxes at one location are not visible from another, even through the same kind of
     /// driver.
@@ -239,6 +212,11 @@ pub trait SandboxDriver: Send + Sync + 'static {
     /// Fails with [`SandboxError::NoImage`] if the image must be [fetched](SandboxDriver::fetch)
     /// first.
     async fn start(&self, spec: &SandboxSpec, progress: ProgressCallback<'_>) -> Result<(), SandboxError>;
+
+    /// Returns true if a start needs no [fetch](SandboxDriver::fetch) of the image first.
+    async fn has_image(&self, _image: &str) -> Result<bool, SandboxError> {
+        Ok(true)
+    }
 
     /// Fetches an image to this host. May take long.
     ///

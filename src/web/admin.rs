@@ -125,8 +125,8 @@ pub(super) async fn options(services: Data<WebServices>) -> ApiResult {
             "frame_bytes": greenroom_protocol::CLIENT_FRAME_LIMIT,
             "body_bytes": config.server.max_body.as_u64(),
             "upload_bytes": config.server.max_upload.as_u64(),
-            "memory_bytes": config.sandbox.memory.as_u64(),
-            "cpus": config.sandbox.cpus,
+            "memory_bytes": config.sandbox.limits.memory.as_u64(),
+            "cpus": config.sandbox.limits.cpus,
         },
         "defaults": {"agent": super::AGENT, "model": services.default_model, "image": config.sandbox.image},
         "sandbox": {

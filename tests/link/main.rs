@@ -23,11 +23,12 @@ use fastrand::Rng;
 use futures::StreamExt;
 use greenroom::{
     actor_registry::ActorRegistry,
-    gateway::{Gateway, GatewayOptions},
+    config::{Config, UnixId},
+    gateway::Gateway,
     link::{AgentLink, LinkDeps, SessionDirs, StartLimiter},
     sandbox::{
-        FoundSandbox, ProgressCallback, RunDir, SandboxDriver, SandboxError, SandboxExit, SandboxLimits,
-        SandboxNetwork, SandboxPresence, SandboxSpec, SandboxStats, WorkspaceDirs,
+        FoundSandbox, ProgressCallback, RunDir, SandboxDriver, SandboxError, SandboxExit, SandboxPresence, SandboxSpec,
+        SandboxStats, WorkspaceDirs,
     },
     session::{
         Session, SessionDeps,
@@ -108,28 +109,21 @@ impl LinkHistories {
         let dir = tempfile::tempdir().expect("a directory");
         let registry = ActorRegistry::default();
         let at = |name: &str| dir.path().join(name);
+        let (uid, gid) = (rustix::process::getuid().as_raw(), rustix::process::getgid().as_raw());
+        let mut config = Config::with_data_dir(dir.path());
+        (config.sandbox.uid, config.sandbox.gid) = (UnixId::Fixed(uid), UnixId::Fixed(gid));
         let links = Arc::new(LinkDeps {
             sandbox: Arc::new(InProcessSandbox),
-            gateway: Gateway::new(GatewayOptions::default()).expect("a gateway without keys"),
+            gateway: Gateway::new(config.model.clone()).expect("a gateway without keys"),
             store: store.clone(),
             actor_registry: registry.clone(),
             dirs: SessionDirs {
                 runs: at("r"),
-                workspaces: WorkspaceDirs {
-                    root: at("w"),
-                    shared: None,
-                    uid: rustix::process::getuid().as_raw(),
-                    gid: rustix::process::getgid().as_raw(),
-                },
+                workspaces: WorkspaceDirs { root: at("w"), shared: None, uid, gid },
                 homes: at("h"),
                 agent: PathBuf::new(),
             },
-            image: String::new(),
-            volumes: Vec::new(),
-            uid: rustix::process::getuid().as_raw(),
-            gid: rustix::process::getgid().as_raw(),
-            limits: SandboxLimits { memory_bytes: 0, cpus: 0.0, pids: 0 },
-            network: SandboxNetwork::None,
+            config: Arc::new(config),
             start_limiter: Arc::new(StartLimiter::new(AT_ONCE, AT_ONCE)),
         });
         let work = at("w");

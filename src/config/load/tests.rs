@@ -1,5 +1,5 @@
 use super::*;
-use crate::config::{DriverChoice, SecretString, VolumeAccessConfig};
+use crate::config::{DriverChoice, SecretString, VolumeAccess};
 
 /// Home directory with an optional user's file and an optional file of the data directory.
 struct ConfigTestHome(tempfile::TempDir);
@@ -80,10 +80,10 @@ fn well_known_variables_set_their_keys() {
     assert_eq!(config.model.openai.api_key, SecretString::new("k4"), "the exact name wins over the well-known one");
     assert_eq!(
         config.sandbox.volumes.iter().map(|v| v.access).collect::<Vec<_>>(),
-        [VolumeAccessConfig::ReadWrite, VolumeAccessConfig::ReadOnly]
+        [VolumeAccess::ReadWrite, VolumeAccess::ReadOnly]
     );
     assert_eq!((config.sandbox.driver, config.sandbox.docker_host.as_str()), (DriverChoice::Process, "unix:///x.sock"));
-    assert_eq!((config.agent.max_steps, config.sandbox.cpus), (9, 1.5));
+    assert_eq!((config.agent.max_steps, config.sandbox.limits.cpus), (9, 1.5));
     assert!(config.sandbox.unconfined && config.sandbox.stop_with_server);
     assert_eq!(config.server.allowed_hosts, ["a.test", "b.test:1"]);
     assert!(config.data.dir.ends_with(".local/share/greenroom"));

@@ -59,10 +59,6 @@ fn append(text: &mut Value, more: &Value) {
         json!(text.as_str().expect("the value is a string").to_owned() + more.as_str().expect("the value is a string"));
 }
 
-fn no_provider() -> GatewayOptions {
-    GatewayOptions { demo_tokens_per_second: 0, ..GatewayOptions::default() }
-}
-
 #[tokio::test]
 async fn demo_does_the_main_job_without_a_key() {
     let fixture = GatewayFixture::new(FakeProvider::start([]).await, no_provider());

@@ -5,9 +5,12 @@ mod interrupts;
 mod pass_through;
 mod rejections;
 
-use std::sync::{
-    Arc, Mutex,
-    atomic::{AtomicBool, Ordering},
+use std::{
+    sync::{
+        Arc, Mutex,
+        atomic::{AtomicBool, Ordering},
+    },
+    time::Duration,
 };
 
 use bytes::Bytes;
@@ -20,10 +23,10 @@ use tokio::{
 };
 
 use super::{
-    Gateway, GatewayEndpoint, GatewayNotice, GatewayOptions, ModelCallDenied, ModelPrice, ProviderKey, ProviderOptions,
-    RetryOptions, SessionAccount,
+    Gateway, GatewayEndpoint, GatewayNotice, ModelCallDenied, SessionAccount,
     fake_provider::{FakeModelResponse, FakeProvider},
 };
+use crate::config::{Config, ModelConfig, PriceConfig, ProviderConfig, RetryConfig, SecretString, TimeSpan};
 
 const MESSAGES: &str = "/anthropic/v1/messages";
 const CHAT: &str = "/openai/v1/chat/completions";
@@ -77,9 +80,15 @@ impl RecordingAccount {
     }
 }
 
-fn options(url: &str) -> GatewayOptions {
-    let provider = || ProviderOptions { base_url: url.to_owned(), api_key: Some(ProviderKey::new(KEY)) };
-    let price = |model: &str| ModelPrice {
+/// Returns a configuration without providers, models and prices, and with a fast demo model.
+pub(super) fn no_provider() -> ModelConfig {
+    let defaults = Config::with_data_dir("/x").model;
+    ModelConfig { models: Vec::new(), prices: Vec::new(), demo_tokens_per_second: 0, ..defaults }
+}
+
+fn options(url: &str) -> ModelConfig {
+    let provider = || ProviderConfig { base_url: url.to_owned(), api_key: SecretString::new(KEY) };
+    let price = |model: &str| PriceConfig {
         model: model.to_owned(),
         input: 1.0,
         output: 10.0,
@@ -87,13 +96,16 @@ fn options(url: &str) -> GatewayOptions {
         cache_write: 2.0,
         context_limit: Some(200_000),
     };
-    GatewayOptions {
+    ModelConfig {
         anthropic: provider(),
         openai: provider(),
         prices: vec![price("claude-x*"), price("gpt-x*")],
-        retry: RetryOptions { max_attempts: 3, base_ms: 1, max_ms: 60_000 },
-        demo_tokens_per_second: 0,
-        ..GatewayOptions::default()
+        retry: RetryConfig {
+            max_attempts: 3,
+            base: TimeSpan(Duration::from_millis(1)),
+            max: TimeSpan(Duration::from_secs(60)),
+        },
+        ..no_provider()
     }
 }
 
@@ -104,7 +116,7 @@ impl GatewayFixture {
         GatewayFixture::new(fake, options)
     }
 
-    fn new(fake: FakeProvider, options: GatewayOptions) -> GatewayFixture {
+    fn new(fake: FakeProvider, options: ModelConfig) -> GatewayFixture {
         let directory = tempfile::tempdir().expect("a temporary directory");
         let listener = UnixListener::bind(directory.path().join("s")).expect("a socket");
         let account = Arc::new(RecordingAccount::default());

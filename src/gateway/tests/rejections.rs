@@ -1,9 +1,6 @@
 //! Rejections by providers, temporary and permanent, and by the gateway itself.
 
-use std::time::Duration;
-
 use super::*;
-use crate::gateway::TimeoutOptions;
 
 fn retrying(notices: &[GatewayNotice]) -> Vec<(u32, &str)> {
     let retry = |notice| match notice {
@@ -133,12 +130,12 @@ async fn unreachable_provider_is_named() {
 #[tokio::test]
 async fn silent_provider_times_out() {
     let fake = FakeProvider::start([FakeModelResponse::chat(1).delayed(Duration::from_secs(600))]).await;
-    let timeouts = TimeoutOptions { whole_answer_s: 1, ..TimeoutOptions::default() };
-    let options = GatewayOptions { timeouts, ..options(&fake.url) };
+    let mut options = options(&fake.url);
+    options.timeouts.whole_answer = TimeSpan(Duration::from_millis(500));
     let fixture = GatewayFixture::new(fake, options);
     let reply = fixture.post(CHAT, r#"{"model":"gpt-x"}"#).await;
     assert_eq!(reply.status(), 504);
-    let reason = "OpenAI did not answer within 1 s".to_owned();
+    let reason = "OpenAI did not answer within 0.5 s".to_owned();
     let all = fixture.account.wait_for(2).await;
     assert_eq!(all[0], GatewayNotice::Rejected { status: 504, why: reason });
     assert!(matches!(&all[1], GatewayNotice::Used(used) if used.estimated), "the provider may work on: {all:?}");
@@ -150,8 +147,8 @@ async fn silent_stream_times_out() {
         FakeModelResponse::chat(3).ending_after(2, crate::gateway::fake_provider::FakeResponseEnd::Hang)
     ])
     .await;
-    let timeouts = TimeoutOptions { idle_s: 1, ..TimeoutOptions::default() };
-    let options = GatewayOptions { timeouts, ..options(&fake.url) };
+    let mut options = options(&fake.url);
+    options.timeouts.idle = TimeSpan(Duration::from_secs(1));
     let fixture = GatewayFixture::new(fake, options);
     let text = fixture.post(CHAT, &streaming("gpt-x")).await.text().await;
     assert!(text.contains("OpenAI sent nothing for 1 s"), "{text}");
@@ -220,7 +217,7 @@ async fn demo_limits_json_values() {
 
 #[tokio::test]
 async fn no_call_without_a_key() {
-    let options = GatewayOptions { anthropic: ProviderOptions::default(), ..options("http://127.0.0.1:9") };
+    let options = ModelConfig { anthropic: no_provider().anthropic, ..options("http://127.0.0.1:9") };
     let fixture = GatewayFixture::new(FakeProvider::start([]).await, options);
     let reply = fixture.post(MESSAGES, &streaming("claude-x")).await;
     assert_eq!(reply.status(), 403);
@@ -229,11 +226,11 @@ async fn no_call_without_a_key() {
 
 #[test]
 fn invalid_options_are_named() {
-    let check = |anthropic: ProviderOptions, part: &str| {
-        let wrong = Gateway::new(GatewayOptions { anthropic, ..GatewayOptions::default() });
+    let check = |anthropic: ProviderConfig, part: &str| {
+        let wrong = Gateway::new(ModelConfig { anthropic, ..no_provider() });
         let Err(error) = wrong else { panic!("{part} must be rejected") };
         assert!(error.to_string().contains(part), "{error}");
     };
-    check(ProviderOptions { base_url: "localhost:80".into(), api_key: None }, "`localhost:80`");
-    check(ProviderOptions { base_url: String::new(), api_key: Some(ProviderKey::new("a\nb")) }, "`ANTHROPIC_API_KEY`");
+    check(ProviderConfig { base_url: "localhost:80".into(), api_key: SecretString::default() }, "`localhost:80`");
+    check(ProviderConfig { base_url: String::new(), api_key: SecretString::new("a\nb") }, "`ANTHROPIC_API_KEY`");
 }

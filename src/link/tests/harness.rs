@@ -13,7 +13,7 @@ use tokio::{
 
 use super::super::*;
 use crate::{
-    gateway::GatewayOptions,
+    config::UnixId,
     sandbox::{FoundSandbox, ProgressCallback, SandboxExit, SandboxPresence, SandboxSpec, SandboxStats},
     session::{
         self,
@@ -158,9 +158,11 @@ impl LinkTestHarness {
         let sandbox = Arc::new(LinkTestSandbox::default());
         let (uid, gid) = (rustix::process::getuid().as_raw(), rustix::process::getgid().as_raw());
         let at = |name: &str| dir.path().join(name);
+        let mut config = Config::with_data_dir(dir.path());
+        (config.sandbox.uid, config.sandbox.gid) = (UnixId::Fixed(uid), UnixId::Fixed(gid));
         let parts = Arc::new(LinkDeps {
             sandbox: sandbox.clone(),
-            gateway: Gateway::new(GatewayOptions::default()).expect("a gateway without keys"),
+            gateway: Gateway::new(config.model.clone()).expect("a gateway without keys"),
             store: store.clone(),
             actor_registry: actor_registry.clone(),
             dirs: SessionDirs {
@@ -169,12 +171,7 @@ impl LinkTestHarness {
                 homes: at("h"),
                 agent: PathBuf::new(),
             },
-            image: String::new(),
-            volumes: Vec::new(),
-            uid,
-            gid,
-            limits: SandboxLimits { memory_bytes: 0, cpus: 0.0, pids: 0 },
-            network: SandboxNetwork::None,
+            config: Arc::new(config),
             start_limiter: Arc::new(StartLimiter::new(START_PERMITS, START_PERMITS)),
         });
         let id = store

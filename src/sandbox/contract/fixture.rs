@@ -14,8 +14,11 @@ use std::{
 use futures::FutureExt;
 use tempfile::TempDir;
 
-use super::super::{RunDir, SandboxDriver, SandboxExit, SandboxLimits, SandboxNetwork, SandboxPresence, SandboxSpec};
-use crate::store::SessionId;
+use super::super::{RunDir, SandboxDriver, SandboxExit, SandboxPresence, SandboxSpec};
+use crate::{
+    config::{SandboxLimits, SandboxNetwork},
+    store::SessionId,
+};
 
 /// Deadline of a wait in a test. Reached only by a failing test.
 const TEST_TIMEOUT: Duration = Duration::from_secs(30);
@@ -99,7 +102,7 @@ impl<'a> SandboxFixture<'a> {
             volumes: Vec::new(),
             uid,
             gid,
-            limits: SandboxLimits { memory_bytes: 128 << 20, cpus: 1.5, pids: 64 },
+            limits: SandboxLimits { memory: bytesize::ByteSize::mib(128), cpus: 1.5, pids: 64 },
             network: SandboxNetwork::None,
         };
         SandboxFixture { driver, spec, data }

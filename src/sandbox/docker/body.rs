@@ -2,7 +2,7 @@
 //! capability or a host namespace. So a request cannot ask for any. The golden test shows the
 //! complete body.
 
-use std::{collections::HashMap, path::Path};
+use std::{collections::HashMap, path::Path, sync::Arc};
 
 use bollard::models::{
     ContainerCreateBody, HealthConfig, HostConfig, HostConfigCgroupnsModeEnum, HostConfigLogConfig, Mount,
@@ -10,8 +10,11 @@ use bollard::models::{
 };
 use serde_json::Value;
 
-use super::super::{SandboxError, SandboxNetwork, SandboxSpec, VolumeAccess, sandbox_paths};
-use crate::store::SessionId;
+use super::super::{SandboxError, SandboxSpec, sandbox_paths};
+use crate::{
+    config::{SandboxConfig, SandboxNetwork, VolumeAccess},
+    store::SessionId,
+};
 
 /// Label with the session's id.
 pub(super) const SESSION_LABEL: &str = "greenroom.session";
@@ -27,12 +30,13 @@ pub(super) const FINGERPRINT_LABEL: &str = "greenroom.wall";
 /// the memory limit.
 const SHARED_MEMORY: i64 = 256 << 20;
 
-/// Settings of the operator for every container.
+/// Settings of the operator for every container, and the node that owns the containers.
+///
+/// Servers that share an engine leave containers of other nodes alone.
 #[derive(Debug, Clone)]
 pub(super) struct ContainerPolicy {
     pub(super) node: String,
-    pub(super) runtime: Option<String>,
-    pub(super) readonly_root: bool,
+    pub(super) config: Arc<SandboxConfig>,
 }
 
 impl ContainerPolicy {
@@ -41,6 +45,11 @@ impl ContainerPolicy {
     /// Contains the node, because another node may have a session of the same id after an import.
     pub(super) fn container_name(&self, session: SessionId) -> String {
         format!("greenroom-{}-{session}", self.node)
+    }
+
+    /// Returns the OCI runtime. `None` is the engine's default.
+    pub(super) fn runtime(&self) -> Option<&str> {
+        Some(self.config.runtime.as_str()).filter(|runtime| !runtime.is_empty())
     }
 }
 
@@ -76,10 +85,10 @@ pub(super) fn create_body(policy: &ContainerPolicy, spec: &SandboxSpec) -> Resul
 }
 
 fn host_config(policy: &ContainerPolicy, spec: &SandboxSpec) -> Result<HostConfig, SandboxError> {
-    let memory = i64::try_from(spec.limits.memory_bytes).unwrap_or(i64::MAX);
+    let memory = i64::try_from(spec.limits.memory.as_u64()).unwrap_or(i64::MAX);
     Ok(HostConfig {
-        runtime: policy.runtime.clone(),
-        readonly_rootfs: Some(policy.readonly_root),
+        runtime: policy.runtime().map(str::to_owned),
+        readonly_rootfs: Some(policy.config.readonly_root),
         cap_drop: Some(vec!["ALL".into()]),
         // The engine's default seccomp profile applies as long as no profile is named here.
         security_opt: Some(vec!["no-new-privileges:true".into()]),

@@ -7,10 +7,7 @@ use futures::StreamExt;
 use greenroom_protocol::observation::SandboxPhase;
 use tokio::time::Instant;
 
-use super::{
-    DockerDriver,
-    engine::{DockerEngine, EngineCall, EngineError},
-};
+use super::engine::{DockerEngine, EngineCall, EngineError};
 use crate::sandbox::{ProgressCallback, SandboxError};
 
 const FIND_IMAGE: EngineCall = EngineCall { what: "look for the image", seconds: 10 };
@@ -18,32 +15,30 @@ const PULL: EngineCall = EngineCall { what: "pull the image", seconds: 3600 };
 /// Deadline for the next progress message of a pull.
 const PULL_STEP: EngineCall = EngineCall { what: "report progress of pulling the image", seconds: 60 };
 
-impl DockerDriver {
-    /// Returns true if the image is on the engine.
-    ///
-    /// # Errors
-    /// Fails if `image` is no image name, or if the engine does not answer.
-    pub async fn has_image(&self, image: &str) -> Result<bool, SandboxError> {
-        check_name(image)?;
-        match self.engine.call(FIND_IMAGE, self.engine.client.inspect_image(image)).await {
-            Ok(_) => Ok(true),
-            Err(EngineError::Missing { .. }) => Ok(false),
-            Err(other) => Err(other.into()),
-        }
-    }
-
-    /// Pulls the image from its registry, without credentials.
-    ///
-    /// # Errors
-    /// Fails with [`SandboxError::NoImage`] if the registry does not provide the image. Fails with
-    /// [`SandboxError::Deadline`] after 60 s without progress, or after 1 h in total.
-    pub async fn pull(&self, image: &str, progress: ProgressCallback<'_>) -> Result<(), SandboxError> {
-        check_name(image)?;
-        pull(&self.engine, image, progress).await
+/// Returns true if the image is on the engine.
+///
+/// # Errors
+/// Fails if `image` is no image name, or if the engine does not answer.
+pub(super) async fn exists(engine: &DockerEngine, image: &str) -> Result<bool, SandboxError> {
+    check_name(image)?;
+    match engine.call(FIND_IMAGE, engine.client.inspect_image(image)).await {
+        Ok(_) => Ok(true),
+        Err(EngineError::Missing { .. }) => Ok(false),
+        Err(other) => Err(other.into()),
     }
 }
 
-async fn pull(engine: &DockerEngine, image: &str, progress: ProgressCallback<'_>) -> Result<(), SandboxError> {
+/// Pulls the image from its registry, without credentials.
+///
+/// # Errors
+/// Fails with [`SandboxError::NoImage`] if the registry does not provide the image. Fails with
+/// [`SandboxError::Deadline`] after 60 s without progress, or after 1 h in total.
+pub(super) async fn pull(
+    engine: &DockerEngine,
+    image: &str,
+    progress: ProgressCallback<'_>,
+) -> Result<(), SandboxError> {
+    check_name(image)?;
     progress(SandboxPhase::Pulling, "");
     let options = CreateImageOptions { from_image: Some(with_tag(image)), ..CreateImageOptions::default() };
     let mut steps = engine.client.create_image(Some(options), None, None);

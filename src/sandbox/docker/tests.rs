@@ -9,23 +9,31 @@ use std::{
 
 use greenroom_protocol::observation::SandboxPhase;
 
-use super::{DockerDriver, DockerOptions, test_image};
-use crate::sandbox::{
-    SandboxDriver, SandboxError, SandboxNetwork, SandboxPresence, SandboxSpec, SandboxVolume, VolumeAccess, contract,
-    contract::DriverFixture,
+use super::{DockerDriver, test_image};
+use crate::{
+    config::{Config, SandboxConfig, SandboxNetwork, SandboxVolume, VolumeAccess},
+    sandbox::{SandboxDriver, SandboxError, SandboxPresence, SandboxSpec, contract, contract::DriverFixture},
 };
 
 mod engine;
 mod registry;
 mod slow_engine;
 
-fn options() -> DockerOptions {
-    let host = std::env::var("DOCKER_HOST").ok();
-    DockerOptions { node: "greenroom-tests".into(), host, ..DockerOptions::default() }
+fn options() -> SandboxConfig {
+    let docker_host = std::env::var("DOCKER_HOST").unwrap_or_default();
+    SandboxConfig { docker_host, ..Config::with_data_dir("/x").sandbox }
 }
 
-async fn driver(options: DockerOptions) -> Arc<DockerDriver> {
-    match DockerDriver::connect(options).await {
+async fn connect(options: SandboxConfig) -> Result<DockerDriver, SandboxError> {
+    DockerDriver::connect(Arc::new(options), "greenroom-tests".to_owned()).await
+}
+
+async fn driver(options: SandboxConfig) -> Arc<DockerDriver> {
+    expect_engine(connect(options).await)
+}
+
+fn expect_engine(connected: Result<DockerDriver, SandboxError>) -> Arc<DockerDriver> {
+    match connected {
         Ok(docker) => Arc::new(docker),
         Err(e) => panic!("{e}\nrun `cargo xtask test`, which starts an engine, or set GREENROOM_TEST_ENGINE=none"),
     }
@@ -42,7 +50,7 @@ fn engine_is_enabled() -> bool {
 
 /// Returns a fixture. Requests the image after the engine has answered, because the engine builds
 /// it.
-async fn fixture_with(options: DockerOptions, image: impl FnOnce() -> &'static str) -> DriverFixture {
+async fn fixture_with(options: SandboxConfig, image: impl FnOnce() -> &'static str) -> DriverFixture {
     let sandbox = driver(options.clone()).await;
     DriverFixture { sandbox, reopened: driver(options).await, image: image().to_owned() }
 }
@@ -76,7 +84,7 @@ fn name(spec: &SandboxSpec) -> String {
 #[tokio::test]
 async fn containers_of_another_node_are_left_alone() {
     let Some(fixture) = fixture().await else { return };
-    let neighbour = driver(DockerOptions { node: "greenroom-neighbour".into(), ..options() }).await;
+    let neighbour = expect_engine(DockerDriver::connect(Arc::new(options()), "greenroom-neighbour".to_owned()).await);
     fixture
         .with_sandbox("sleep 1000", async |sandbox| {
             sandbox.start().await;
@@ -130,7 +138,7 @@ async fn readonly_root_keeps_tmp_home_and_workspace_writable() {
     if !engine_is_enabled() {
         return;
     }
-    let fixture = fixture_with(DockerOptions { readonly_root: true, ..options() }, busybox).await;
+    let fixture = fixture_with(SandboxConfig { readonly_root: true, ..options() }, busybox).await;
     let script = "grep ' / ' /proc/mounts >/workspace/.root; : >/tmp/x && : >$HOME/x && mv /workspace/.root /workspace/root; sleep 1000";
     fixture
         .with_sandbox(script, async |sandbox| {

@@ -5,7 +5,10 @@ use std::sync::atomic::{AtomicUsize, Ordering};
 use futures::FutureExt;
 
 use super::*;
-use crate::sandbox::{RunDir, SandboxLimits, SandboxNetwork};
+use crate::{
+    config::{SandboxLimits, SandboxNetwork},
+    sandbox::RunDir,
+};
 
 /// Driver that records its calls and isolates nothing.
 #[derive(Default)]
@@ -115,7 +118,8 @@ struct MigrationTestHarness {
     dir: tempfile::TempDir,
     docker: Arc<RecordingDriver>,
     process: Arc<RecordingDriver>,
-    /// Number of attempts to connect to the previous driver.
+    vm: Arc<RecordingDriver>,
+    /// Number of attempts to connect to other drivers.
     connects: Arc<AtomicUsize>,
     session: SessionId,
 }
@@ -126,6 +130,7 @@ impl MigrationTestHarness {
             dir: tempfile::tempdir().expect("temporary directory is created"),
             docker: RecordingDriver::named("docker"),
             process: RecordingDriver::named("process"),
+            vm: RecordingDriver::named("vm"),
             connects: Arc::default(),
             session: SessionId::generate(),
         }
@@ -133,18 +138,20 @@ impl MigrationTestHarness {
 
     /// Opens the migration as a starting server does.
     fn choose(&self, driver: &str) -> DriverMigration {
-        let (current, previous) = match driver {
-            "docker" => (self.docker.clone(), self.process.clone()),
-            _ => (self.process.clone(), self.docker.clone()),
+        let all = [&self.docker, &self.process, &self.vm];
+        let (current, others): (Vec<_>, Vec<_>) = all.into_iter().cloned().partition(|other| other.name == driver);
+        let connect = |other: Arc<RecordingDriver>| {
+            let (name, connects) = (other.name, self.connects.clone());
+            let connect: ConnectDriver = Box::new(move || {
+                let other = other.clone();
+                connects.fetch_add(1, Ordering::Relaxed);
+                async move { other.check().await.map(|()| other as Arc<dyn SandboxDriver>) }.boxed()
+            });
+            OtherDriver::new(name, connect)
         };
-        let connects = self.connects.clone();
-        let connect: ConnectPrevious = Box::new(move || {
-            let previous = previous.clone();
-            connects.fetch_add(1, Ordering::Relaxed);
-            async move { previous.check().await.map(|()| previous as Arc<dyn SandboxDriver>) }.boxed()
-        });
         let locations = SandboxLocations::below(self.dir.path().join("drivers"));
-        DriverMigration::new(current, connect, locations).expect("location files are readable")
+        DriverMigration::new(current[0].clone(), others.into_iter().map(connect).collect(), locations)
+            .expect("location files are readable")
     }
 
     /// Returns a harness whose session was started by a server with the Docker driver.
@@ -166,7 +173,7 @@ impl MigrationTestHarness {
             volumes: Vec::new(),
             uid: 1,
             gid: 1,
-            limits: SandboxLimits { memory_bytes: 0, cpus: 0.0, pids: 0 },
+            limits: SandboxLimits { memory: bytesize::ByteSize(0), cpus: 0.0, pids: 0 },
             network: SandboxNetwork::None,
         };
         sandbox.start(&spec, &|_, _| {}).await
@@ -261,8 +268,7 @@ async fn unreachable_previous_driver_blocks_only_its_sessions() {
     harness.start(&migration).await.expect("start of another session succeeds");
 
     *harness.docker.is_unreachable.lock().expect("lock is never poisoned: no holder panics") = false;
-    migration
-        .previous
+    migration.others[0]
         .last
         .lock()
         .expect("lock is never poisoned: no holder panics")
@@ -273,6 +279,45 @@ async fn unreachable_previous_driver_blocks_only_its_sessions() {
         migration.presence(previous_session).await.expect("driver is reachable again"),
         Some(SandboxPresence::Running)
     );
+}
+
+#[tokio::test]
+async fn sessions_of_several_drivers_stay_where_they_are() {
+    let mut harness = MigrationTestHarness::in_docker().await;
+    let in_docker = std::mem::replace(&mut harness.session, SessionId::generate());
+    let in_vm = harness.session;
+    harness.start(&harness.choose("vm")).await.expect("start succeeds");
+    let migration = harness.choose("process");
+    (harness.all_calls(), harness.vm.calls());
+
+    for (session, driver) in [(in_docker, "docker"), (in_vm, "vm")] {
+        assert_eq!(migration.logs(session, 1).await.expect("log is readable"), format!("log of {driver}"));
+    }
+    let mut found = migration.list().await.expect("list succeeds");
+    found.sort_by_key(|found| found.driver);
+    assert_eq!(
+        found,
+        [(in_docker, "docker"), (in_vm, "vm")].map(|(session, driver)| FoundSandbox {
+            session,
+            driver,
+            presence: SandboxPresence::Running
+        })
+    );
+    assert_eq!(harness.vm.calls(), ["check", "logs", "list"], "each driver is called for its own session");
+
+    // An unreachable driver blocks its own sessions only.
+    *harness.docker.is_unreachable.lock().expect("lock is never poisoned: no holder panics") = true;
+    let migration = harness.choose("process");
+    migration.presence(in_docker).await.expect_err("sandbox may still run");
+    let found = migration.list().await.expect("list succeeds");
+    assert_eq!(found.iter().map(|found| found.session).collect::<Vec<_>>(), [in_vm]);
+    migration.stop(in_vm).await.expect("stop succeeds");
+    harness.start(&migration).await.expect("start succeeds");
+    assert_eq!(
+        (harness.vm.presence_of(in_vm), harness.process.presence_of(in_vm)),
+        (None, Some(SandboxPresence::Running))
+    );
+    assert_eq!(harness.docker.presence_of(in_docker), Some(SandboxPresence::Running));
 }
 
 /// The error names this way out.

@@ -8,7 +8,10 @@ use greenroom_jailer::{
 };
 
 use super::sandbox_dir::SandboxDir;
-use crate::sandbox::{self, SandboxError, SandboxNetwork, SandboxSpec, SandboxVolume, VolumeAccess, sandbox_paths};
+use crate::{
+    config::{SandboxLimits, SandboxNetwork, SandboxVolume, VolumeAccess},
+    sandbox::{SandboxError, SandboxSpec, sandbox_paths},
+};
 
 /// Builds the request. Rejects what a jail cannot provide, before any file is created.
 pub(super) fn build(
@@ -29,13 +32,13 @@ pub(super) fn build(
         let way_out = "set `sandbox.network` to `none`, or use Docker";
         return Err(rejected(format!("the process driver has no network `{name}`; {way_out}")));
     }
-    let sandbox::SandboxLimits { memory_bytes, cpus, pids } = spec.limits;
+    let SandboxLimits { memory, cpus, pids } = spec.limits;
     Ok(JailRequest {
         session: spec.session.to_string(),
         sandbox_dir: sandbox_dir.dir().to_owned(),
         uid,
         gid,
-        limits: JailLimits { memory_bytes, cpus, pids },
+        limits: JailLimits { memory_bytes: memory.as_u64(), cpus, pids },
         sources: JailSources {
             root: sandbox_dir.dir().join("root"),
             agent: spec.agent.clone(),

@@ -3,11 +3,13 @@
 
 use std::{fs, path::Path};
 
+use bytesize::ByteSize;
 use greenroom_jailer::{cgroup::NodeCgroups, landlock_available};
 
-use super::ProcessDriver;
+use super::{ProcessDriver, blocking::failed};
 use crate::{
-    sandbox::{RunDir, SandboxDriver, SandboxError, SandboxLimits, SandboxNetwork, SandboxSpec},
+    config::{SandboxLimits, SandboxNetwork},
+    sandbox::{RunDir, SandboxDriver, SandboxError, SandboxSpec},
     store::SessionId,
 };
 
@@ -19,10 +21,10 @@ pub(super) async fn probe_jail(driver: &ProcessDriver) -> Result<(), SandboxErro
     let session = SessionId::generate();
     // A sibling of the sandboxes' directories. The name is no session id, so no list shows the
     // probe.
-    let probe_dir = driver.options.state.join(format!("trial-{session}"));
+    let probe_dir = driver.node.sandboxes.join(format!("trial-{session}"));
     let started = match prepare_spec(&probe_dir, session) {
         Ok(spec) => driver.launch(&spec).await,
-        Err(e) => Err(super::failed("prepare a probe")(e)),
+        Err(e) => Err(failed("prepare a probe")(e)),
     };
     let removed = driver.remove(session).await;
     // Only empty directories could be left.
@@ -49,7 +51,7 @@ fn prepare_spec(probe_dir: &Path, session: SessionId) -> std::io::Result<Sandbox
     let run = RunDir::of(probe_dir, session);
     run.prepare(uid, gid)?;
     let agent = NOOP_AGENTS.iter().find(|path| Path::new(path).exists()).unwrap_or(&NOOP_AGENTS[0]).into();
-    let limits = SandboxLimits { memory_bytes: 64 << 20, cpus: 1.0, pids: 16 };
+    let limits = SandboxLimits { memory: ByteSize::mib(64), cpus: 1.0, pids: 16 };
     let volumes = Vec::new();
     Ok(SandboxSpec {
         session,

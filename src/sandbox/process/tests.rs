@@ -12,13 +12,20 @@ use std::{
         },
     },
     path::{Path, PathBuf},
+    process::Stdio,
     sync::Arc,
 };
 
+use greenroom_jailer::request::JailRequest;
+use rustix::process::Signal;
 use tempfile::TempDir;
+use tokio::time::timeout;
 
-use super::*;
-use crate::sandbox::{RunDir, SandboxLimits, SandboxNetwork, SandboxVolume, VolumeAccess, contract::DriverFixture};
+use super::{jailer::JAILER_NAME, *};
+use crate::{
+    config::{Config, SandboxLimits, SandboxNetwork, SandboxVolume, VolumeAccess},
+    sandbox::{RunDir, contract::DriverFixture},
+};
 
 mod pauses;
 mod unreadable;
@@ -39,9 +46,9 @@ impl ProcessTestDirs {
 
 impl<D: AsRef<Path>> ProcessTestDirs<D> {
     fn driver(&self) -> ProcessDriver {
-        let (state, programs) = (self.dir.as_ref().join("state"), self.dir.as_ref().to_owned());
-        ProcessDriver::new(ProcessOptions { node: "test".into(), state, programs, unconfined: false, engine: None })
-            .expect("driver opens")
+        let (sandboxes, programs) = (self.dir.as_ref().join("state"), self.dir.as_ref().to_owned());
+        let config = Arc::new(Config::with_data_dir("/x").sandbox);
+        ProcessDriver::open(config, SandboxNode { name: "test".into(), sandboxes, programs }).expect("driver opens")
     }
 
     /// Returns the spec of a new session whose agent is the `sh` script.
@@ -57,7 +64,7 @@ impl<D: AsRef<Path>> ProcessTestDirs<D> {
         }
         let agent = dir.join("agent.sh");
         write_program(&agent, &format!("#!/bin/sh\n{script}\n"));
-        let limits = SandboxLimits { memory_bytes: 1 << 30, cpus: 2.0, pids: 128 };
+        let limits = SandboxLimits { memory: bytesize::ByteSize::gib(1), cpus: 2.0, pids: 128 };
         let (image, volumes, network) = (String::new(), Vec::new(), SandboxNetwork::None);
         SandboxSpec { session, image, run, agent, workspace, home, volumes, uid, gid, limits, network }
     }
@@ -222,7 +229,7 @@ async fn volume_keeps_its_access_mode() {
 async fn start_waits_for_a_failed_jailer_but_not_long() {
     let dirs = ProcessTestDirs::new();
     let (driver, spec) = (dirs.driver(), dirs.spec("exec sleep 1000"));
-    let dir = dirs.driver().options.state.join(spec.session.to_string());
+    let dir = dirs.driver().node.sandboxes.join(spec.session.to_string());
     fs::create_dir_all(&dir).expect("directory is created");
     let lock = fs::File::create(dir.join("lock")).expect("file is created");
     lock.lock().expect("lock is free");
@@ -277,7 +284,7 @@ async fn out_of_memory_kill_is_reported_in_the_exit() {
     let driver = dirs.driver();
     let limited = driver.cgroups.as_ref().is_some_and(NodeCgroups::limits_memory);
     let mut spec = dirs.spec("exec tail /dev/zero");
-    spec.limits.memory_bytes = 64 << 20;
+    spec.limits.memory = bytesize::ByteSize::mib(64);
     driver.start(&spec, &|_, _| ()).await.expect("start succeeds");
     let exit = driver.wait(spec.session).await.expect("exit is reported");
     assert_eq!(

@@ -9,7 +9,10 @@ use tokio::{
 };
 
 use super::*;
-use crate::store::{SessionRecord, contract::record, in_memory::MemoryStore};
+use crate::{
+    config::{Config, DriverChoice},
+    store::{SessionRecord, contract::record, in_memory::MemoryStore},
+};
 
 /// Serves an engine. The first query whose path contains `part` fails, and all others succeed.
 async fn serve(listener: UnixListener, part: &'static str, failed: Arc<AtomicBool>) {
@@ -46,8 +49,8 @@ async fn connect_failing_at(part: &'static str, has_session: bool) -> Result<(),
     let (socket, notes) = (dir.path().join("engine.sock"), dir.path().join("drivers"));
     let failed = Arc::new(AtomicBool::new(false));
     let engine = tokio::spawn(serve(UnixListener::bind(&socket).expect("the socket is bound"), part, failed.clone()));
-    let mut config = Config::with_data_dir(dir.path());
-    config.sandbox.docker_host = format!("unix://{}", socket.display());
+    let mut config = Config::with_data_dir(dir.path()).sandbox;
+    config.docker_host = format!("unix://{}", socket.display());
     let store = MemoryStore::new();
     if has_session {
         let session = store
@@ -61,7 +64,15 @@ async fn connect_failing_at(part: &'static str, has_session: bool) -> Result<(),
         std::fs::create_dir_all(&location).expect("the directory is created");
         std::fs::write(location.join(session.to_string()), "").expect("the file is written");
     }
-    let outcome = docker_awaited_for_sessions(&config, "node", &store, &SandboxLocations::below(notes)).await;
+    let nowhere = || std::path::PathBuf::from("/nonexistent");
+    let parts = DriverParts {
+        config: Arc::new(config),
+        node: SandboxNode { name: "node".to_owned(), sandboxes: nowhere(), programs: nowhere() },
+        store: &store,
+        locations: SandboxLocations::below(notes),
+    };
+    let docker = DriverEntry::of(DriverChoice::Docker).expect("the registry has the driver");
+    let outcome = parts.awaited_for_sessions(docker).await;
     engine.abort();
     assert!(failed.load(SeqCst), "no query contained `{part}`");
     outcome.map(drop)

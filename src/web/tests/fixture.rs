@@ -18,9 +18,10 @@ use tokio_util::sync::CancellationToken;
 
 use super::super::*;
 use crate::{
+    config::ModelConfig,
     data::{BearerToken, CurrentToken},
     directory,
-    gateway::{Gateway, GatewayOptions},
+    gateway::Gateway,
     sandbox::{
         FoundSandbox, ProgressCallback, SandboxError, SandboxExit, SandboxPresence, SandboxSpec, SandboxStats,
         WorkspaceDirs,
@@ -121,7 +122,8 @@ pub(super) async fn fixture()
     let (store, sandbox): (Arc<dyn Store>, Arc<dyn SandboxDriver>) =
         (Arc::new(MemoryStore::new()), Arc::new(StubSandbox));
     let actor_registry = ActorRegistry::default();
-    let gateway = Gateway::new(GatewayOptions::default()).expect("the gateway's defaults are valid");
+    let model = ModelConfig { models: Vec::new(), ..config.model.clone() };
+    let gateway = Gateway::new(model).expect("the gateway's defaults are valid");
     let (session_store, session_registry) = (store.clone(), actor_registry.clone());
     let start_limiter = Arc::new(StartLimiter::new(8, 8));
     let directory = Directory::start(directory::DirectoryParts {
@@ -145,9 +147,7 @@ pub(super) async fn fixture()
         sandbox: sandbox.clone(),
         actor_registry: actor_registry.clone(),
         runs: dir.path().join("run"),
-        interval: config.sweeper.every.0,
-        pause_after: config.sweeper.pause_after.0,
-        stop_after: config.sweeper.stop_after.0,
+        config: config.sweeper.clone(),
     });
     let sessions: Arc<dyn frontend::SessionProvider> = Arc::new(directory.clone());
     let closing = CancellationToken::new();

@@ -3,10 +3,14 @@ use std::path::PathBuf;
 use proptest::prelude::*;
 
 use super::*;
-use crate::sandbox::{RunDir, SandboxLimits, SandboxVolume};
+use crate::{
+    config::{Config, SandboxLimits, SandboxVolume},
+    sandbox::RunDir,
+};
 
 fn policy() -> ContainerPolicy {
-    ContainerPolicy { node: "node-1".into(), runtime: None, readonly_root: true }
+    let config = SandboxConfig { readonly_root: true, ..Config::with_data_dir("/x").sandbox };
+    ContainerPolicy { node: "node-1".into(), config: Arc::new(config) }
 }
 
 fn spec() -> SandboxSpec {
@@ -25,7 +29,7 @@ fn spec() -> SandboxSpec {
         }],
         uid: 1000,
         gid: 1001,
-        limits: SandboxLimits { memory_bytes: 2 << 30, cpus: 1.5, pids: 512 },
+        limits: SandboxLimits { memory: bytesize::ByteSize::gib(2), cpus: 1.5, pids: 512 },
         network: SandboxNetwork::None,
     }
 }

@@ -14,8 +14,8 @@ use super::{
     *,
 };
 
-fn at(socket: &std::path::Path) -> DockerOptions {
-    DockerOptions { host: Some(format!("unix://{}", socket.display())), ..options() }
+fn at(socket: &std::path::Path) -> SandboxConfig {
+    SandboxConfig { docker_host: format!("unix://{}", socket.display()), ..options() }
 }
 
 #[tokio::test]
@@ -23,15 +23,15 @@ async fn unreachable_engine_is_named() {
     let dir = tempfile::tempdir().expect("temporary directory is created");
     let socket = dir.path().join("none.sock");
     for _ in 0..2 {
-        match DockerDriver::connect(at(&socket)).await.map(drop) {
+        match connect(at(&socket)).await.map(drop) {
             Err(SandboxError::NoEngine { address, .. }) => assert!(address.contains("none.sock")),
             result => panic!("{result:?}"),
         }
         // The second attempt finds a socket without a listener.
         drop(UnixListener::bind(&socket));
     }
-    let elsewhere = DockerOptions { host: Some("ssh://elsewhere".into()), ..options() };
-    assert!(matches!(DockerDriver::connect(elsewhere).await.map(drop), Err(SandboxError::NoEngine { .. })));
+    let elsewhere = SandboxConfig { docker_host: "ssh://elsewhere".into(), ..options() };
+    assert!(matches!(connect(elsewhere).await.map(drop), Err(SandboxError::NoEngine { .. })));
 }
 
 /// Sessions on Podman would fail one by one, each with another error.
@@ -49,7 +49,7 @@ async fn podman_is_rejected() {
             let _ = stream.write_all((head + version).as_bytes()).await;
         }
     });
-    let result = DockerDriver::connect(at(&socket)).await.map(drop).expect_err("engine is rejected");
+    let result = connect(at(&socket)).await.map(drop).expect_err("engine is rejected");
     assert!(matches!(result, SandboxError::NoEngine { .. }), "the server may fall back to another driver");
     assert!(result.to_string().contains("Podman") && result.to_string().contains("--sandbox process"), "{result}");
 }
@@ -67,7 +67,7 @@ async fn silent_engine_meets_the_deadline() {
     let dir = tempfile::tempdir().expect("temporary directory is created");
     let socket = dir.path().join("mute.sock");
     let _mute = UnixListener::bind(&socket).expect("socket binds");
-    let result = DockerDriver::connect(at(&socket)).await.map(drop);
+    let result = connect(at(&socket)).await.map(drop);
     assert!(matches!(result, Err(SandboxError::Deadline { seconds: 5, .. })), "{result:?}");
 }
 

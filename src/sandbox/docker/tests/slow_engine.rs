@@ -55,8 +55,8 @@ impl SlowEngine {
     }
 
     async fn driver(&self) -> Arc<DockerDriver> {
-        let host = Some(format!("unix://{}", self.dir.path().join("engine.sock").display()));
-        driver(DockerOptions { host, ..options() }).await
+        let docker_host = format!("unix://{}", self.dir.path().join("engine.sock").display());
+        driver(SandboxConfig { docker_host, ..options() }).await
     }
 
     fn is_paused(&self) -> bool {
