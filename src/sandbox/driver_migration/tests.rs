@@ -288,7 +288,8 @@ async fn sessions_of_several_drivers_stay_where_they_are() {
     let in_vm = harness.session;
     harness.start(&harness.choose("vm")).await.expect("start succeeds");
     let migration = harness.choose("process");
-    (harness.all_calls(), harness.vm.calls());
+    harness.all_calls();
+    harness.vm.calls();
 
     for (session, driver) in [(in_docker, "docker"), (in_vm, "vm")] {
         assert_eq!(migration.logs(session, 1).await.expect("log is readable"), format!("log of {driver}"));
