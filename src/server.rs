@@ -148,7 +148,7 @@ pub async fn start(config: Config) -> Result<RunningServer, StartError> {
         sessions: Box::new(move |session_stopped| session::SessionDeps {
             store: session_store,
             actor_registry: session_registry,
-            make_link: Box::new(move |session, id, budget| AgentLink::port(link.clone(), &session, id, budget)),
+            make_link: Box::new(move |session, record, budget| AgentLink::port(link.clone(), &session, record, budget)),
             settings_for: settings,
             check_model: Box::new(move |model| models.ready(model)),
             session_stopped,

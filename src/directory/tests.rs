@@ -24,9 +24,10 @@ use crate::{
     gateway::{GatewayNotice, MeteredUsage},
     sandbox::{FoundSandbox, ProgressCallback, SandboxError, SandboxExit, SandboxPresence, SandboxSpec, SandboxStats},
     session::{
+        effect::Effect,
         messages::{
             Attach, End, GetView, Interrupt, NoticeReceived, OutOfOrder, Published, Reconcile, Relay, Reported,
-            SessionStopReason, UpdateMetadata, effects,
+            SessionStopReason, UpdateMetadata,
         },
         testkit,
     },
@@ -83,29 +84,24 @@ impl SandboxDriver for DirectoryTestSandbox {
 #[derive(Clone)]
 struct DirectoryTestLink {
     recorded: Arc<Mutex<Vec<String>>>,
-    stops: Arc<Mutex<Vec<effects::StopSandbox>>>,
+    stops: Arc<Mutex<Vec<Effect>>>,
 }
 
 impl Actor for DirectoryTestLink {
     type Context = Context<DirectoryTestLink>;
 }
 
-macro_rules! records {
-    ($($effect:ident),+) => {$(
-        impl Handler<effects::$effect> for DirectoryTestLink {
-            type Result = ();
-            fn handle(&mut self, effect: effects::$effect, _: &mut Context<DirectoryTestLink>) {
-                self.recorded.lock().expect("lock is never poisoned: no holder panics").push(format!("{effect:?}"));
+impl Handler<Effect> for DirectoryTestLink {
+    type Result = ();
+    fn handle(&mut self, effect: Effect, _: &mut Context<DirectoryTestLink>) {
+        match effect {
+            Effect::StopSandbox { .. } => {
+                self.stops.lock().expect("lock is never poisoned: no holder panics").push(effect);
+            }
+            effect => {
+                self.recorded.lock().expect("lock is never poisoned: no holder panics").push(format!("{effect:?}"))
             }
         }
-    )+};
-}
-records!(StartSandbox, DeliverToAgent, AbortModelStreams, PauseSandbox, UnpauseSandbox);
-
-impl Handler<effects::StopSandbox> for DirectoryTestLink {
-    type Result = ();
-    fn handle(&mut self, effect: effects::StopSandbox, _: &mut Context<DirectoryTestLink>) {
-        self.stops.lock().expect("lock is never poisoned: no holder panics").push(effect);
     }
 }
 
@@ -114,7 +110,7 @@ struct DirectoryTestHarness {
     store: Arc<FaultyStore>,
     recorded: Arc<Mutex<Vec<String>>>,
     /// Stops in flight.
-    stops: Arc<Mutex<Vec<effects::StopSandbox>>>,
+    stops: Arc<Mutex<Vec<Effect>>>,
     /// Threads on which sessions created their links.
     links: Arc<Mutex<Vec<ThreadId>>>,
     threads: SessionThreads,
@@ -123,7 +119,7 @@ struct DirectoryTestHarness {
 
 fn harness(store: Arc<FaultyStore>) -> DirectoryTestHarness {
     let recorded: Arc<Mutex<Vec<String>>> = Arc::default();
-    let stops: Arc<Mutex<Vec<effects::StopSandbox>>> = Arc::default();
+    let stops: Arc<Mutex<Vec<Effect>>> = Arc::default();
     let links: Arc<Mutex<Vec<ThreadId>>> = Arc::default();
     let (link_threads, threads) = (links.clone(), SessionThreads::start());
     let gateway = Gateway::new(Config::with_data_dir("/nonexistent").model).expect("a gateway without keys");
@@ -146,8 +142,7 @@ fn harness(store: Arc<FaultyStore>) -> DirectoryTestHarness {
             actor_registry: session_registry,
             make_link: Box::new(move |_, _, _| {
                 link_threads.lock().expect("lock is never poisoned: no holder panics").push(thread::current().id());
-                let link = link.clone().start();
-                testkit::link_port(&link)
+                testkit::link_port(link.clone().start().recipient())
             }),
             check_model: Box::new(|_| Ok(())),
             settings_for: Box::new(|record| testkit::agent_settings(&record.model)),

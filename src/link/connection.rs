@@ -50,8 +50,10 @@ use super::{
 };
 use crate::{
     session::{
-        Session, SessionBroadcast, is_batchable,
-        messages::{AwaitReports, CommandAccepted, HelloReceived, HelloRejected, Reported, effects::DeliverToAgent},
+        Session, SessionBroadcast,
+        effect::AgentDelivery,
+        is_batchable,
+        messages::{AwaitReports, CommandAccepted, HelloReceived, HelloRejected, Reported},
     },
     store::{JournalEvent, ReadLimit, Seq, SessionId, Store, damage::read_past_damage},
     wake_batch::PollWhenWoken,
@@ -112,7 +114,7 @@ pub(super) async fn serve_connection(
     stream: UnixStream,
     session: &WeakAddr<Session>,
     store: &Arc<dyn Store>,
-    commands: &mut mpsc::UnboundedReceiver<DeliverToAgent>,
+    deliveries: &mut mpsc::UnboundedReceiver<AgentDelivery>,
     progress: &ConnectionProgress,
     pause_flag: &PauseFlag,
 ) -> DisconnectReason {
@@ -144,7 +146,7 @@ pub(super) async fn serve_connection(
         liveness,
     };
     let mut in_flight = InFlightBatches::default();
-    let reason = match connection.run(commands, progress, &mut in_flight).await {
+    let reason = match connection.run(deliveries, progress, &mut in_flight).await {
         Ok(never) => never,
         Err(reason) => reason,
     };
@@ -198,14 +200,14 @@ struct AgentConnection<'a> {
 impl AgentConnection<'_> {
     async fn run(
         &mut self,
-        commands: &mut mpsc::UnboundedReceiver<DeliverToAgent>,
+        deliveries: &mut mpsc::UnboundedReceiver<AgentDelivery>,
         progress: &ConnectionProgress,
         in_flight: &mut InFlightBatches,
     ) -> Result<DisconnectReason, DisconnectReason> {
         let live = Box::pin(self.greet(progress)).await?;
         // Commands queued before `AgentConnected` belong to an earlier connection.
         let mut is_current_boot = false;
-        let mut command_poll = PollWhenWoken::default();
+        let mut delivery_poll = PollWhenWoken::default();
         loop {
             let read = self.bytes_read;
             let has_room = in_flight.has_room(read, &live);
@@ -213,16 +215,16 @@ impl AgentConnection<'_> {
             // future, which each live session keeps in memory.
             let step = tokio::select! {
                 biased;
-                command = poll_fn(|cx| command_poll.poll(cx, |cx| commands.poll_recv(cx))) => match command {
-                    Some(DeliverToAgent::AgentConnected { boot }) => {
+                delivery = poll_fn(|cx| delivery_poll.poll(cx, |cx| deliveries.poll_recv(cx))) => match delivery {
+                    Some(AgentDelivery::AgentConnected { boot }) => {
                         is_current_boot = boot == self.boot;
                         ConnectionStep::Done
                     }
-                    Some(DeliverToAgent::Command(command)) if is_current_boot => {
+                    Some(AgentDelivery::Command(command)) if is_current_boot => {
                         self.liveness.command_sent(&command.command);
                         ConnectionStep::Send(encode_frame(&ToAgent::Command(*command)))
                     }
-                    Some(DeliverToAgent::Command(_)) => ConnectionStep::Done,
+                    Some(AgentDelivery::Command(_)) => ConnectionStep::Done,
                     None => return Ok(DisconnectReason::SessionGone),
                 },
                 persisted = poll_fn(|cx| in_flight.poll(cx, read, has_room)) => match persisted? {

@@ -42,15 +42,10 @@ use crate::{
     sandbox::{RunDir, SandboxDriver, SandboxError, WorkspaceDirs},
     session::{
         Session, SessionBudget,
-        messages::{
-            EffectFailed, LinkPort, SandboxFailed, SandboxLost,
-            effects::{
-                AbortModelStreams, AfterStop, DeliverToAgent, PauseSandbox, RecordedSandbox, StartSandbox, StopSandbox,
-                UnpauseSandbox,
-            },
-        },
+        effect::{AfterStop, AgentDelivery, Effect, InFlightStops, LinkPort, RecordedSandbox},
+        messages::{EffectFailed, SandboxFailed, SandboxLost},
     },
-    store::{SessionId, Store},
+    store::{SessionId, SessionRecord, Store},
 };
 
 /// Dependencies that all links of this process share.
@@ -83,15 +78,14 @@ pub struct AgentLink {
     parts: Arc<LinkDeps>,
     budget: Arc<SessionBudget>,
     entry: Arc<ActorEntry>,
-    /// Image of this session. `None` selects the configured image.
-    image: Option<String>,
+    image: String,
     /// Connects the sandbox to the gateway. Present while the session has a sandbox.
     egress: Option<Arc<ModelEgress>>,
     /// Supervises the sandbox from its start to its exit.
     supervision: Option<SupervisorTask>,
-    /// Commands for the current connection. Bound: none of its own. The session sends only commands
-    /// that its state also holds until the agent has taken them.
-    commands: Option<mpsc::UnboundedSender<DeliverToAgent>>,
+    /// Deliveries for the current connection. Bound: none of its own. The session sends only
+    /// commands that its state also holds until the agent has taken them.
+    deliveries: Option<mpsc::UnboundedSender<AgentDelivery>>,
     /// Set while the sandbox is paused, is being paused, or is to be paused after its start. A
     /// paused agent cannot answer, so its silence does not count.
     pause_flag: Arc<PauseFlag>,
@@ -105,7 +99,13 @@ pub struct AgentLink {
 
 impl AgentLink {
     /// Starts the link's actor on the current thread. Returns the session's handle to the actor.
-    pub fn port(parts: Arc<LinkDeps>, session: &Addr<Session>, id: SessionId, budget: Arc<SessionBudget>) -> LinkPort {
+    pub fn port(
+        parts: Arc<LinkDeps>,
+        session: &Addr<Session>,
+        record: &SessionRecord,
+        budget: Arc<SessionBudget>,
+    ) -> LinkPort {
+        let id = record.id;
         let entry = Arc::new(parts.actor_registry.register(ActorKind::AgentLink, Some(id.to_string())));
         let session_gone = CancellationToken::new();
         entry.set_state("down");
@@ -113,41 +113,34 @@ impl AgentLink {
         let link = AgentLink {
             id,
             session: session.downgrade(),
-            parts,
             budget,
             entry,
-            image: None,
+            image: record.image.clone().unwrap_or_else(|| parts.config.sandbox.image.clone()),
             egress: None,
             supervision: None,
-            commands: None,
+            deliveries: None,
             pause_flag: Arc::default(),
             start_mutex,
             session_gone: session_gone.clone(),
+            parts,
         }
         .start();
-        LinkPort {
-            start_sandbox: link.clone().recipient(),
-            deliver_to_agent: link.clone().recipient(),
-            abort_model_streams: link.clone().recipient(),
-            pause_sandbox: link.clone().recipient(),
-            unpause_sandbox: link.clone().recipient(),
-            stop_sandbox: link.recipient(),
-            cancel_on_drop: session_gone.drop_guard(),
-        }
+        LinkPort { effects: link.recipient(), cancel_on_drop: session_gone.drop_guard() }
     }
 
-    fn start_sandbox(&mut self, recorded: RecordedSandbox, ctx: &mut Context<AgentLink>) {
+    /// Starts the supervisor of a sandbox.
+    fn supervise_sandbox(&mut self, recorded: RecordedSandbox, ctx: &mut Context<AgentLink>) {
         let egress = Arc::new(ModelEgress::new(self.session.clone(), self.budget.clone()));
         self.egress = Some(egress.clone());
-        let (commands, from_session) = mpsc::unbounded_channel();
-        self.commands = Some(commands);
+        let (deliveries, from_session) = mpsc::unbounded_channel();
+        self.deliveries = Some(deliveries);
         let supervisor = Box::new(sandbox_lifecycle::SandboxSupervisor {
             id: self.id,
             session: self.session.clone(),
             parts: self.parts.clone(),
             run: RunDir::of(&self.parts.dirs.runs, self.id),
             egress,
-            image: self.image.clone().unwrap_or_else(|| self.parts.config.sandbox.image.clone()),
+            image: self.image.clone(),
             pause_flag: self.pause_flag.clone(),
             entry: self.entry.clone(),
             start_mutex: self.start_mutex.clone(),
@@ -190,7 +183,7 @@ impl AgentLink {
 
     fn detach(&mut self) {
         self.supervision = None;
-        self.commands = None;
+        self.deliveries = None;
         self.egress = None;
         self.pause_flag.set(false);
         self.entry.set_state("down");
@@ -251,11 +244,25 @@ impl Handler<StopLink> for AgentLink {
     }
 }
 
-impl Handler<StartSandbox> for AgentLink {
+impl Handler<Effect> for AgentLink {
     type Result = ();
 
-    fn handle(&mut self, StartSandbox { image, recorded }: StartSandbox, ctx: &mut Context<Self>) {
+    fn handle(&mut self, effect: Effect, ctx: &mut Context<Self>) {
         self.entry.record_handled();
+        match effect {
+            Effect::StartSandbox { recorded } => self.start_sandbox(recorded, ctx),
+            Effect::DeliverToAgent(delivery) => self.deliver_to_agent(delivery),
+            Effect::AbortModelStreams => self.abort_model_streams(),
+            Effect::PauseSandbox => self.pause_sandbox(ctx),
+            Effect::UnpauseSandbox => self.unpause_sandbox(ctx),
+            Effect::StopSandbox { then, in_flight } => self.stop_sandbox(then, in_flight, ctx),
+        }
+    }
+}
+
+/// Effects, each in a method of its own.
+impl AgentLink {
+    fn start_sandbox(&mut self, recorded: RecordedSandbox, ctx: &mut Context<AgentLink>) {
         if self.is_session_gone() {
             return;
         }
@@ -264,40 +271,24 @@ impl Handler<StartSandbox> for AgentLink {
         // another.
         self.detach();
         self.pause_flag.set(recorded == RecordedSandbox::Paused);
-        self.image = image;
-        self.start_sandbox(recorded, ctx);
+        self.supervise_sandbox(recorded, ctx);
     }
-}
 
-impl Handler<DeliverToAgent> for AgentLink {
-    type Result = ();
-
-    fn handle(&mut self, deliver: DeliverToAgent, _: &mut Context<Self>) {
-        self.entry.record_handled();
+    fn deliver_to_agent(&self, delivery: AgentDelivery) {
         // Without a supervisor the command is dropped: the session sends the command again after
         // the next hello.
-        if let Some(commands) = &self.commands {
-            let _ = commands.send(deliver);
+        if let Some(deliveries) = &self.deliveries {
+            let _ = deliveries.send(delivery);
         }
     }
-}
 
-impl Handler<AbortModelStreams> for AgentLink {
-    type Result = ();
-
-    fn handle(&mut self, _: AbortModelStreams, _: &mut Context<Self>) {
-        self.entry.record_handled();
+    fn abort_model_streams(&self) {
         if let Some(egress) = &self.egress {
             egress.abort_streams();
         }
     }
-}
 
-impl Handler<PauseSandbox> for AgentLink {
-    type Result = ();
-
-    fn handle(&mut self, _: PauseSandbox, ctx: &mut Context<Self>) {
-        self.entry.record_handled();
+    fn pause_sandbox(&self, ctx: &mut Context<AgentLink>) {
         if self.is_session_gone() {
             return;
         }
@@ -318,13 +309,8 @@ impl Handler<PauseSandbox> for AgentLink {
         };
         self.wait_for_driver("pause", pause, ctx);
     }
-}
 
-impl Handler<UnpauseSandbox> for AgentLink {
-    type Result = ();
-
-    fn handle(&mut self, _: UnpauseSandbox, ctx: &mut Context<Self>) {
-        self.entry.record_handled();
+    fn unpause_sandbox(&self, ctx: &mut Context<AgentLink>) {
         if self.is_session_gone() {
             return;
         }
@@ -343,13 +329,8 @@ impl Handler<UnpauseSandbox> for AgentLink {
         };
         self.wait_for_driver("unpause", unpause, ctx);
     }
-}
 
-impl Handler<StopSandbox> for AgentLink {
-    type Result = ();
-
-    fn handle(&mut self, StopSandbox { then, in_flight }: StopSandbox, ctx: &mut Context<Self>) {
-        self.entry.record_handled();
+    fn stop_sandbox(&mut self, then: AfterStop, in_flight: InFlightStops, ctx: &mut Context<AgentLink>) {
         self.detach();
         let (sandbox, id, runs) = (self.parts.sandbox.clone(), self.id, self.parts.dirs.runs.clone());
         let (start_mutex, session_gone) = (self.start_mutex.clone(), self.session_gone.clone());
@@ -373,7 +354,7 @@ impl Handler<StopSandbox> for AgentLink {
             // Started before the next message is handled: messages that arrived during the stop
             // concern the new sandbox.
             if then == AfterStop::Restart && !link.is_session_gone() {
-                link.start_sandbox(RecordedSandbox::Down, ctx);
+                link.supervise_sandbox(RecordedSandbox::Down, ctx);
             }
         }));
     }

@@ -33,10 +33,8 @@ use crate::{
     },
     session::{
         Session,
-        messages::{
-            SandboxPhaseChanged,
-            effects::{DeliverToAgent, RecordedSandbox},
-        },
+        effect::{AgentDelivery, RecordedSandbox},
+        messages::SandboxPhaseChanged,
     },
     store::SessionId,
     wake_batch::PollWhenWoken,
@@ -141,11 +139,11 @@ impl SandboxSupervisor {
     pub(super) async fn supervise(
         self: Box<Self>,
         mut recorded: RecordedSandbox,
-        mut commands: mpsc::UnboundedReceiver<DeliverToAgent>,
+        mut deliveries: mpsc::UnboundedReceiver<AgentDelivery>,
     ) -> SupervisionEnd {
         let mut wait = START_BACKOFF;
         for attempt in 1.. {
-            match self.run_once(recorded, &mut commands).await {
+            match self.run_once(recorded, &mut deliveries).await {
                 StartAttempt::Ran(exit) => return SupervisionEnd::Exited(exit),
                 StartAttempt::Failed(gone) => return gone,
                 StartAttempt::Crashed(exit) if attempt == START_ATTEMPTS => return crash_loop_end(exit),
@@ -162,7 +160,7 @@ impl SandboxSupervisor {
     async fn run_once(
         &self,
         recorded: RecordedSandbox,
-        commands: &mut mpsc::UnboundedReceiver<DeliverToAgent>,
+        deliveries: &mut mpsc::UnboundedReceiver<AgentDelivery>,
     ) -> StartAttempt {
         self.entry.set_state("starting the sandbox");
         let started = match self.start_with_retry(recorded).await {
@@ -205,7 +203,7 @@ impl SandboxSupervisor {
             let reason = tokio::select! {
                 end = &mut end => return self.ended(end, started, &progress).await,
                 reason = serve_connection(
-                    self.id, stream, &self.session, &self.parts.store, commands, &progress, &self.pause_flag,
+                    self.id, stream, &self.session, &self.parts.store, deliveries, &progress, &self.pause_flag,
                 ) => reason,
             };
             match reason {

@@ -30,7 +30,7 @@ async fn failed_pause_keeps_dialing() {
     start_sandbox(&link).await;
     let connection = harness.accept_dial().await;
     harness.sandbox.fail_next(overdue());
-    link.pause_sandbox.send(PauseSandbox).await.expect("the actor is alive");
+    link.effects.send(Effect::PauseSandbox).await.expect("the actor is alive");
     drain(&link).await;
     drop(connection);
     harness.accept_dial().await;
@@ -42,14 +42,14 @@ async fn failed_unpause_stops_dialing_until_unpaused() {
     let link = harness.link();
     start_sandbox(&link).await;
     let connection = harness.accept_dial().await;
-    link.pause_sandbox.send(PauseSandbox).await.expect("the actor is alive");
+    link.effects.send(Effect::PauseSandbox).await.expect("the actor is alive");
     harness.sandbox.wait_for_calls(&["start", "pause"]).await;
     harness.sandbox.fail_next(overdue());
-    link.unpause_sandbox.send(UnpauseSandbox).await.expect("the actor is alive");
+    link.effects.send(Effect::UnpauseSandbox).await.expect("the actor is alive");
     drain(&link).await;
     drop(connection);
     harness.assert_not_dialled().await;
-    link.unpause_sandbox.send(UnpauseSandbox).await.expect("the actor is alive");
+    link.effects.send(Effect::UnpauseSandbox).await.expect("the actor is alive");
     harness.accept_dial().await;
 }
 
@@ -61,10 +61,10 @@ async fn unpause_of_missing_sandbox_leaves_nothing_paused() {
     let link = harness.link();
     start_sandbox(&link).await;
     let connection = harness.accept_dial().await;
-    link.pause_sandbox.send(PauseSandbox).await.expect("the actor is alive");
+    link.effects.send(Effect::PauseSandbox).await.expect("the actor is alive");
     drain(&link).await;
     harness.sandbox.fail_next(SandboxError::NotFound { session: harness.id });
-    link.unpause_sandbox.send(UnpauseSandbox).await.expect("the actor is alive");
+    link.effects.send(Effect::UnpauseSandbox).await.expect("the actor is alive");
     drain(&link).await;
     drop(connection);
     harness.accept_dial().await;
@@ -93,10 +93,7 @@ async fn failed_start_of_vanished_sandbox_fails_session() {
     let harness = LinkTestHarness::new().await;
     harness.sandbox.fail_next(overdue());
     let link = harness.link();
-    link.start_sandbox
-        .send(StartSandbox { image: None, recorded: RecordedSandbox::Up })
-        .await
-        .expect("the actor is alive");
+    start_sandbox_from(RecordedSandbox::Up, &link).await;
     harness.sandbox.wait_for_calls(&["start"]).await;
     let failed = async {
         while harness.session.send(GetView).await.expect("the actor is alive").state != AgentState::Failed {
@@ -114,7 +111,7 @@ async fn restart_of_gone_session_is_dropped() {
     harness.sandbox.blocked_call.send_replace(Some("start"));
     start_sandbox(&old).await;
     harness.sandbox.wait_for_calls(&["start"]).await;
-    old.stop_sandbox.send(stop_effect(AfterStop::Restart)).await.expect("the actor is alive");
+    old.effects.send(stop_effect(AfterStop::Restart)).await.expect("the actor is alive");
     drop(old);
     let new = harness.link();
     start_sandbox(&new).await;
@@ -131,7 +128,7 @@ async fn next_actor_starts_after_stop_in_flight() {
     start_sandbox(&old).await;
     drop(harness.accept_dial().await);
     harness.sandbox.blocked_call.send_replace(Some("stop"));
-    old.stop_sandbox.send(stop_effect(AfterStop::Restart)).await.expect("the actor is alive");
+    old.effects.send(stop_effect(AfterStop::Restart)).await.expect("the actor is alive");
     harness.sandbox.wait_for_calls(&["start", "stop"]).await;
     drop(old);
     let new = harness.link();
@@ -151,8 +148,8 @@ async fn stop_during_restart_keeps_sandbox_down() {
     start_sandbox(&link).await;
     drop(harness.accept_dial().await);
     harness.sandbox.blocked_call.send_replace(Some("stop"));
-    link.stop_sandbox.do_send(stop_effect(AfterStop::Restart));
-    link.stop_sandbox.do_send(stop_effect(AfterStop::KeepFiles));
+    link.effects.do_send(stop_effect(AfterStop::Restart));
+    link.effects.do_send(stop_effect(AfterStop::KeepFiles));
     harness.sandbox.wait_for_calls(&["start", "stop"]).await;
     harness.sandbox.blocked_call.send_replace(None);
     drain(&link).await;
@@ -169,7 +166,7 @@ async fn pause_of_gone_session_is_dropped() {
     drop(harness.accept_dial().await);
     harness.sandbox.blocked_call.send_replace(Some("pause"));
     for _ in 0..2 {
-        old.pause_sandbox.do_send(PauseSandbox);
+        old.effects.do_send(Effect::PauseSandbox);
     }
     harness.sandbox.wait_for_calls(&["start", "pause"]).await;
     drop(old);
@@ -288,7 +285,7 @@ fn removal_during_start_leaves_no_directory() {
         let link = harness.link();
         start_sandbox(&link).await;
         tokio::time::sleep(Duration::from_millis(50)).await;
-        link.stop_sandbox.do_send(stop_effect(AfterStop::Remove));
+        link.effects.do_send(stop_effect(AfterStop::Remove));
         tokio::time::sleep(Duration::from_millis(50)).await;
         assert!(harness.sandbox.calls().is_empty(), "the removal blocks until the directories are created");
         drop(resume_disk);
@@ -330,11 +327,11 @@ async fn panicked_link_fails_session_and_restart_works() {
 #[actix::test]
 async fn commands_for_earlier_boot_are_dropped() {
     let harness = LinkTestHarness::new().await;
-    let (command_tx, mut commands) = mpsc::unbounded_channel();
+    let (delivery_tx, mut deliveries) = mpsc::unbounded_channel();
     for (boot, id) in [("a", "late"), ("b", "due")] {
         let command = Box::new(CommandFrame { id: id.to_owned(), command: AgentCommand::Cancel {} });
-        for deliver in [DeliverToAgent::AgentConnected { boot: boot.to_owned() }, DeliverToAgent::Command(command)] {
-            command_tx.send(deliver).expect("the receiver is open");
+        for delivery in [AgentDelivery::AgentConnected { boot: boot.to_owned() }, AgentDelivery::Command(command)] {
+            delivery_tx.send(delivery).expect("the receiver is open");
         }
     }
     let (ours, theirs) = UnixStream::pair().expect("a pair");
@@ -360,7 +357,7 @@ async fn commands_for_earlier_boot_are_dropped() {
         (harness.session.downgrade(), ConnectionProgress::default(), PauseFlag::default());
     tokio::select! {
         _reason = serve_connection(
-            harness.id, ours, &session, &harness.parts.store, &mut commands, &progress, &pause_flag,
+            harness.id, ours, &session, &harness.parts.store, &mut deliveries, &progress, &pause_flag,
         ) => {
             panic!("the connection ended");
         }
@@ -400,7 +397,7 @@ async fn image_fetch_in_progress_is_shared() {
 async fn removal_aborts_image_fetch() {
     let harness = LinkTestHarness::new().await;
     let link = harness.link_fetching_image().await;
-    link.stop_sandbox.send(stop_effect(AfterStop::Remove)).await.expect("the actor is alive");
+    link.effects.send(stop_effect(AfterStop::Remove)).await.expect("the actor is alive");
     harness.sandbox.wait_for_calls(&["start", "fetch", "remove"]).await;
     harness.parts.start_limiter.admit(START_PERMITS).expect("no start is waiting");
 }

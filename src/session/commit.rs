@@ -13,9 +13,10 @@ use tracing::error;
 use super::{
     Session,
     broadcast::ItemEnd,
-    messages::{DurableReply, RequestAccepted, RequestResult, SessionStopReason, effects},
+    effect::Effect,
+    messages::{DurableReply, RequestAccepted, RequestResult, SessionStopReason},
     render::RenderedEvents,
-    transition::{Effect, Escalation, NewEvent, Transition},
+    transition::{Escalation, NewEvent, Transition},
     turn::RequestError,
 };
 use crate::{
@@ -245,37 +246,15 @@ impl Session {
         ctx.terminate();
     }
 
+    /// Sends an effect to the link. `do_send` has no bound: the session's transitions in flight to
+    /// disk limit its effects.
     pub(super) fn execute_effect(&mut self, effect: Effect, ctx: &mut Context<Session>) {
-        let image = self.record.image.clone();
-        // `do_send` has no bound. The session's transitions in flight to disk limit its effects.
-        let link = self.link(ctx);
-        match effect {
-            Effect::StartSandbox => {
-                link.start_sandbox.do_send(effects::StartSandbox { image, recorded: effects::RecordedSandbox::Down })
-            }
-            Effect::AgentConnected(boot) => {
-                link.deliver_to_agent.do_send(effects::DeliverToAgent::AgentConnected { boot })
-            }
-            Effect::DeliverToAgent(command) => {
-                link.deliver_to_agent.do_send(effects::DeliverToAgent::Command(Box::new(command)))
-            }
-            Effect::AbortModelStreams => link.abort_model_streams.do_send(effects::AbortModelStreams),
-            Effect::PauseSandbox => link.pause_sandbox.do_send(effects::PauseSandbox),
-            Effect::UnpauseSandbox => link.unpause_sandbox.do_send(effects::UnpauseSandbox),
-            Effect::StopSandbox(then) => self.stop_sandbox(then, ctx),
-        }
+        self.link(ctx).effects.do_send(effect);
     }
 
     /// Returns true if a stop of the sandbox is decided or in flight.
     pub(super) fn is_stopping_sandbox(&self) -> bool {
-        let stops_sandbox =
-            |pending: &PendingTransition| pending.effects.iter().any(|effect| matches!(effect, Effect::StopSandbox(_)));
-        self.in_flight_stops.any_in_flight() || self.pending.iter().any(stops_sandbox)
-    }
-
-    fn stop_sandbox(&mut self, then: effects::AfterStop, ctx: &mut Context<Session>) {
-        let in_flight = self.in_flight_stops.clone();
-        self.link(ctx).stop_sandbox.do_send(effects::StopSandbox { then, in_flight });
+        self.in_flight_stops.any_in_flight()
     }
 }
 

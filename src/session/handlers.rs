@@ -346,8 +346,10 @@ impl Handler<Reconcile> for Session {
     type Result = bool;
 
     fn handle(&mut self, Reconcile { observed }: Reconcile, ctx: &mut Context<Session>) -> bool {
-        let is_quiescent = self.pending.is_empty() && !self.in_flight_stops.any_in_flight();
-        let effect = self.state.reconcile(observed).filter(|_| is_quiescent);
+        if !self.pending.is_empty() || self.is_stopping_sandbox() {
+            return false;
+        }
+        let effect = self.state.reconcile(observed, &self.in_flight_stops);
         effect.map(|effect| self.execute_effect(effect, ctx)).is_some()
     }
 }
@@ -359,7 +361,7 @@ impl Handler<Passivate> for Session {
         let is_idle = !self.state.needs_sandbox() && self.pending.is_empty() && self.broadcast.subscriber_count() == 0;
         // The next actor of this session has its own link. A late stop of this link must not reach
         // that link's sandbox.
-        let can_stop = is_idle && !self.in_flight_stops.any_in_flight();
+        let can_stop = is_idle && !self.is_stopping_sandbox();
         if can_stop {
             self.stop_reason = SessionStopReason::Passivated;
             ctx.stop();

@@ -8,8 +8,8 @@
 //! - The gateway sends [`NoticeReceived`].
 //! - The sweeper sends [`PauseOrStopIfIdle`] and [`Reconcile`]. The Directory sends [`StartTask`],
 //!   [`Passivate`], [`Flush`] and [`Purged`].
-//! - The session sends [`Published`] to its subscribers, [`effects`] to its link and
-//!   [`SessionStopped`] to the Directory.
+//! - The session sends [`Published`] to its subscribers, [`Effect`](super::effect::Effect) to its
+//!   link and [`SessionStopped`] to the Directory.
 
 use std::{sync::Arc, time::Duration};
 
@@ -20,7 +20,6 @@ use greenroom_protocol::{
     observation::{AgentState, SandboxPhase},
 };
 use tokio::sync::{OwnedSemaphorePermit, oneshot};
-use tokio_util::sync::DropGuard;
 
 use super::{
     broadcast::{SessionBroadcast, Subscription},
@@ -262,107 +261,6 @@ pub struct NoticeReceived {
     pub notice: GatewayNotice,
     /// Released when the notice is on disk.
     pub permit: Option<OwnedSemaphorePermit>,
-}
-
-/// Effects that a session sends to its link. The link executes them in the order sent.
-pub mod effects {
-    use std::sync::Arc;
-
-    use actix::prelude::*;
-    use greenroom_protocol::link::CommandFrame;
-
-    /// Starts the sandbox, or finds it running, and dials the agent.
-    #[derive(Debug, Clone, Message)]
-    #[rtype(result = "()")]
-    pub struct StartSandbox {
-        pub image: Option<String>,
-        pub recorded: RecordedSandbox,
-    }
-
-    /// State of the sandbox according to the journal.
-    #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-    pub enum RecordedSandbox {
-        /// Not up: being started, failed, or to be stopped. Whatever still runs is stopped first.
-        Down,
-        /// Running, unless it exited while no server ran.
-        Up,
-        /// Like `Up`, but paused. The link dials the agent after the unpause.
-        Paused,
-    }
-
-    /// Delivers something to the agent.
-    #[derive(Debug, Clone, Message)]
-    #[rtype(result = "()")]
-    pub enum DeliverToAgent {
-        /// Opens the delivery to the agent with this boot id, whose hello the session accepted.
-        ///
-        /// All commands that the agent may not have follow, oldest first. A command sent before
-        /// this effect follows again, unless the agent has taken it. If the agent has sent a hello
-        /// with another boot id meanwhile, the link drops the commands. The session sends another
-        /// `AgentConnected` for that hello.
-        AgentConnected { boot: String },
-        /// Boxed, because a channel of these allocates dozens of slots from its start.
-        Command(Box<CommandFrame>),
-    }
-
-    /// Aborts this session's model streams at the gateway.
-    #[derive(Debug, Clone, Copy, Message)]
-    #[rtype(result = "()")]
-    pub struct AbortModelStreams;
-
-    /// Pauses the sandbox.
-    #[derive(Debug, Clone, Copy, Message)]
-    #[rtype(result = "()")]
-    pub struct PauseSandbox;
-
-    /// Unpauses the sandbox.
-    #[derive(Debug, Clone, Copy, Message)]
-    #[rtype(result = "()")]
-    pub struct UnpauseSandbox;
-
-    /// Stops the sandbox.
-    #[derive(Debug, Clone, Message)]
-    #[rtype(result = "()")]
-    pub struct StopSandbox {
-        pub then: AfterStop,
-        /// Dropped by the link when the effect is executed. Until then, the stop is in flight.
-        pub in_flight: InFlightStops,
-    }
-
-    /// Counter of stops in flight. Each [`StopSandbox`] holds a clone.
-    #[derive(Debug, Clone, Default)]
-    pub struct InFlightStops(Arc<()>);
-
-    impl InFlightStops {
-        /// Returns true if a clone other than this one exists.
-        pub fn any_in_flight(&self) -> bool {
-            Arc::strong_count(&self.0) > 1
-        }
-    }
-
-    /// Step after a [`StopSandbox`].
-    #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-    pub enum AfterStop {
-        /// Start the sandbox again. The agent continues from the journal.
-        Restart,
-        /// Keep the sandbox's file system.
-        KeepFiles,
-        /// Remove the sandbox. The workspace stays.
-        Remove,
-    }
-}
-
-/// Session's handle to its link: the recipients of the effects.
-pub struct LinkPort {
-    pub start_sandbox: Recipient<effects::StartSandbox>,
-    pub deliver_to_agent: Recipient<effects::DeliverToAgent>,
-    pub abort_model_streams: Recipient<effects::AbortModelStreams>,
-    pub pause_sandbox: Recipient<effects::PauseSandbox>,
-    pub unpause_sandbox: Recipient<effects::UnpauseSandbox>,
-    pub stop_sandbox: Recipient<effects::StopSandbox>,
-    /// Stops the link when the session is dropped, whatever ended the session. Addresses alone do
-    /// not: an actor with pending futures outlives its addresses.
-    pub cancel_on_drop: DropGuard,
 }
 
 /// Notice to the Directory that a session's actor has stopped.

@@ -17,6 +17,7 @@
 mod broadcast;
 mod budget;
 mod commit;
+pub mod effect;
 mod handlers;
 pub mod messages;
 mod render;
@@ -49,7 +50,8 @@ pub use self::{
 };
 use self::{
     commit::{CommitReply, InFlightTotals, PendingTransition},
-    messages::{LinkPort, Purged, SessionStopReason, SessionStopped, effects},
+    effect::{InFlightStops, LinkPort},
+    messages::{Purged, SessionStopReason, SessionStopped},
     transition::{DecisionContext, Escalation, NewEvent, Transition},
     turn::{SessionInput, SessionState},
 };
@@ -75,8 +77,8 @@ const MAX_TITLE_CHARS: usize = 200;
 /// [`MAX_TITLE_CHARS`].
 const MAX_NAME_BYTES: usize = 1024;
 
-/// Creates the link of a session, on the thread that the session runs on.
-pub type LinkFactory = dyn Fn(Addr<Session>, SessionId, Arc<SessionBudget>) -> LinkPort + Send + Sync;
+/// Creates the link of the session with this record, on the thread that the session runs on.
+pub type LinkFactory = dyn Fn(Addr<Session>, &SessionRecord, Arc<SessionBudget>) -> LinkPort + Send + Sync;
 
 /// Checks that a session may use the model of this name.
 pub type ModelCheck = dyn Fn(&str) -> Result<(), GatewayError> + Send + Sync;
@@ -126,8 +128,8 @@ pub struct Session {
     budget: Arc<SessionBudget>,
     /// Receives the effects. Created when the session first needs a sandbox.
     link: Option<LinkPort>,
-    /// Counts effects that stop the sandbox and that the link has not executed yet.
-    in_flight_stops: effects::InFlightStops,
+    /// Counts stops of the sandbox that are decided and that the link has not executed yet.
+    in_flight_stops: InFlightStops,
     escalation_timer: Option<SpawnHandle>,
     /// Last error that the provider reported. Explains a failed turn.
     provider_error: Option<String>,
@@ -182,7 +184,7 @@ impl Session {
             causes: HashMap::new(),
             budget: Arc::new(SessionBudget::new(record.budget_usd)),
             link: None,
-            in_flight_stops: effects::InFlightStops::default(),
+            in_flight_stops: InFlightStops::default(),
             escalation_timer: None,
             provider_error: None,
             last_active: Instant::now(),
@@ -246,10 +248,8 @@ impl Session {
         if let Some(escalation) = self.state.escalation() {
             self.set_escalation(escalation, ctx);
         }
-        if self.state.needs_sandbox() {
-            let start_sandbox =
-                effects::StartSandbox { image: self.record.image.clone(), recorded: self.state.recorded_sandbox() };
-            self.link(ctx).start_sandbox.do_send(start_sandbox);
+        if let Some(effect) = self.state.effect_after_restart() {
+            self.execute_effect(effect, ctx);
         }
     }
 
@@ -270,7 +270,8 @@ impl Session {
         let now_ms = clock::now_ms();
         let record = self.record_after(&input);
         self.state_changed = true;
-        let transition = self.state.decide(input, DecisionContext { tail: self.tail, now_ms, open: &open })?;
+        let context = DecisionContext { tail: self.tail, now_ms, open: &open, in_flight_stops: &self.in_flight_stops };
+        let transition = self.state.decide(input, context)?;
         if let Some(record) = record {
             self.record = Arc::new(record);
             self.record_changed = true;
@@ -321,8 +322,8 @@ impl Session {
     }
 
     fn link(&mut self, ctx: &mut Context<Session>) -> &LinkPort {
-        let (deps, id, budget) = (&self.deps, self.id, &self.budget);
-        self.link.get_or_insert_with(|| (deps.make_link)(ctx.address(), id, budget.clone()))
+        let (deps, record, budget) = (&self.deps, &self.record, &self.budget);
+        self.link.get_or_insert_with(|| (deps.make_link)(ctx.address(), record, budget.clone()))
     }
 
     /// Returns the session as clients see it. The record may be ahead of the disk, `last_seq` is

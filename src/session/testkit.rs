@@ -11,7 +11,8 @@ use tokio_util::sync::CancellationToken;
 
 use super::{
     Session, SessionDeps,
-    messages::{HelloReceived, LinkPort, SessionStopped, effects},
+    effect::{Effect, LinkPort},
+    messages::{HelloReceived, SessionStopped},
 };
 use crate::{
     actor_registry::ActorRegistry,
@@ -25,49 +26,24 @@ impl Actor for NullLink {
     type Context = Context<NullLink>;
 }
 
-macro_rules! null_handlers {
-    ($($message:ty),+) => {$(
-        impl Handler<$message> for NullLink {
-            type Result = ();
-            fn handle(&mut self, _: $message, _: &mut Context<NullLink>) {}
-        }
-    )+};
+impl Handler<Effect> for NullLink {
+    type Result = ();
+    fn handle(&mut self, _: Effect, _: &mut Context<NullLink>) {}
 }
-null_handlers!(
-    effects::StartSandbox,
-    effects::DeliverToAgent,
-    effects::AbortModelStreams,
-    effects::PauseSandbox,
-    effects::UnpauseSandbox,
-    effects::StopSandbox,
-    SessionStopped
-);
+
+impl Handler<SessionStopped> for NullLink {
+    type Result = ();
+    fn handle(&mut self, _: SessionStopped, _: &mut Context<NullLink>) {}
+}
 
 /// Returns a link whose agent never answers.
 pub(crate) fn null_link() -> LinkPort {
-    link_port(&NullLink.start())
+    link_port(NullLink.start().recipient())
 }
 
-/// Returns the port of a link actor that handles every effect.
-pub(crate) fn link_port<L>(link: &Addr<L>) -> LinkPort
-where
-    L: Actor<Context = Context<L>>
-        + Handler<effects::StartSandbox>
-        + Handler<effects::DeliverToAgent>
-        + Handler<effects::AbortModelStreams>
-        + Handler<effects::PauseSandbox>
-        + Handler<effects::UnpauseSandbox>
-        + Handler<effects::StopSandbox>,
-{
-    LinkPort {
-        cancel_on_drop: CancellationToken::new().drop_guard(),
-        start_sandbox: link.clone().recipient(),
-        deliver_to_agent: link.clone().recipient(),
-        abort_model_streams: link.clone().recipient(),
-        pause_sandbox: link.clone().recipient(),
-        unpause_sandbox: link.clone().recipient(),
-        stop_sandbox: link.clone().recipient(),
-    }
+/// Returns the port of an actor that receives the effects.
+pub(crate) fn link_port(effects: Recipient<Effect>) -> LinkPort {
+    LinkPort { effects, cancel_on_drop: CancellationToken::new().drop_guard() }
 }
 
 /// Returns the settings of the agent of a session with this model.

@@ -1,8 +1,8 @@
 //! Types at the border of the pure rules: what a decision may read, and what it returns.
 
-use greenroom_protocol::{DeltaKind, EventBody, EventSource, link::CommandFrame};
+use greenroom_protocol::{DeltaKind, EventBody, EventSource};
 
-use super::messages::effects::AfterStop;
+use super::effect::{Effect, InFlightStops};
 use crate::store::Seq;
 
 /// Event without number and time, which the commit assigns.
@@ -12,20 +12,6 @@ pub struct NewEvent {
     pub cause: Option<Seq>,
     pub item: Option<String>,
     pub body: EventBody,
-}
-
-/// Action of the link after the events of the same transition are on disk.
-#[derive(Debug, Clone, PartialEq)]
-pub enum Effect {
-    StartSandbox,
-    /// Opens the delivery to the agent with this boot id, which has sent its hello. The link
-    /// delivers only the commands that follow this effect.
-    AgentConnected(String),
-    DeliverToAgent(CommandFrame),
-    AbortModelStreams,
-    PauseSandbox,
-    UnpauseSandbox,
-    StopSandbox(AfterStop),
 }
 
 /// Change of the timer that escalates an interrupt.
@@ -55,10 +41,12 @@ pub struct DecisionContext<'a> {
     pub now_ms: i64,
     /// Items that have begun and not ended.
     pub open: &'a [OpenItem],
+    /// Counter that each stop of the sandbox holds until it is executed.
+    pub in_flight_stops: &'a InFlightStops,
 }
 
 /// Result of a decision. The events are committed, then published. The effects follow.
-#[derive(Debug, Clone, PartialEq, Default)]
+#[derive(Debug, Default)]
 pub struct Transition {
     /// Number of the newest event before this transition.
     tail: Seq,

@@ -130,7 +130,9 @@ impl LinkHistories {
         let sessions = Arc::new(SessionDeps {
             store: store.clone(),
             actor_registry: registry,
-            make_link: Box::new(move |session, id, budget| AgentLink::port(links.clone(), &session, id, budget)),
+            make_link: Box::new(move |session, record, budget| {
+                AgentLink::port(links.clone(), &session, record, budget)
+            }),
             check_model: Box::new(|_| Ok(())),
             settings_for: Box::new(move |record| AgentSettings {
                 model: String::new(),

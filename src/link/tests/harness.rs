@@ -15,11 +15,7 @@ use super::super::*;
 use crate::{
     config::UnixId,
     sandbox::{FoundSandbox, ProgressCallback, SandboxExit, SandboxPresence, SandboxSpec, SandboxStats},
-    session::{
-        self,
-        messages::{GetView, effects::InFlightStops},
-        testkit,
-    },
+    session::{self, messages::GetView, testkit},
     store::{SessionRecord, contract::record, in_memory::MemoryStore},
 };
 
@@ -145,6 +141,7 @@ pub(super) struct LinkTestHarness {
     pub(super) sandbox: Arc<LinkTestSandbox>,
     pub(super) parts: Arc<LinkDeps>,
     pub(super) id: SessionId,
+    record: SessionRecord,
     /// Session that the links report to. Its own effects are ignored.
     pub(super) session: Addr<Session>,
     budget: Arc<SessionBudget>,
@@ -189,13 +186,14 @@ impl LinkTestHarness {
         });
         let deps = testkit::session_deps(store, actor_registry);
         let sessions = Arc::new(session::SessionDeps { make_link, ..deps });
+        let record = snapshot.record.clone();
         let session = Session::start_from(sessions, epoch, snapshot, None).expect("the session starts");
         let run = RunDir::of(&parts.dirs.runs, id);
         run.prepare(uid, gid).expect("the run directory is made");
         let agent = UnixListener::bind(run.agent().join("agent.sock")).expect("the socket binds");
         let budget = budget_rx.wait_for(Option::is_some).await.expect("the session creates a link").clone();
         let budget = budget.expect("`wait_for` returns a set value");
-        LinkTestHarness { _dir: dir, sandbox, parts, id, session, budget, agent }
+        LinkTestHarness { _dir: dir, sandbox, parts, id, record, session, budget, agent }
     }
 
     /// Run directory with the agent's socket.
@@ -204,7 +202,7 @@ impl LinkTestHarness {
     }
 
     pub(super) fn link(&self) -> LinkPort {
-        AgentLink::port(self.parts.clone(), &self.session, self.id, self.budget.clone())
+        AgentLink::port(self.parts.clone(), &self.session, &self.record, self.budget.clone())
     }
 
     pub(super) async fn accept_dial(&self) -> UnixStream {
@@ -256,16 +254,16 @@ pub(super) async fn start_sandbox(link: &LinkPort) {
 }
 
 pub(super) async fn start_sandbox_from(recorded: RecordedSandbox, link: &LinkPort) {
-    link.start_sandbox.send(StartSandbox { image: None, recorded }).await.expect("the actor is alive");
+    link.effects.send(Effect::StartSandbox { recorded }).await.expect("the actor is alive");
 }
 
 /// Waits until all earlier messages are handled.
 pub(super) async fn drain(link: &LinkPort) {
-    link.abort_model_streams.send(AbortModelStreams).await.expect("the actor is alive");
+    link.effects.send(Effect::AbortModelStreams).await.expect("the actor is alive");
 }
 
-pub(super) fn stop_effect(then: AfterStop) -> StopSandbox {
-    StopSandbox { then, in_flight: InFlightStops::default() }
+pub(super) fn stop_effect(then: AfterStop) -> Effect {
+    Effect::StopSandbox { then, in_flight: InFlightStops::default() }
 }
 
 pub(super) fn no_image() -> SandboxError {

@@ -9,10 +9,11 @@ use greenroom_protocol::{
 
 use super::{
     QueuedMessage, RequestError, SandboxState, SessionState, SteeringMessage, UserAction, observation, sandbox_phase,
+    start_sandbox,
 };
 use crate::session::{
-    messages::effects::AfterStop,
-    transition::{DecisionContext, Effect, Transition},
+    effect::{AfterStop, Effect},
+    transition::{DecisionContext, Transition},
 };
 
 impl SessionState {
@@ -87,7 +88,7 @@ impl SessionState {
         match self.sandbox_state {
             SandboxState::Stopped { .. } | SandboxState::Failed { .. } => {
                 self.sandbox_state = SandboxState::Starting;
-                d.push_effect(Effect::StartSandbox);
+                d.push_effect(start_sandbox());
             }
             // A sandbox paused during work stays paused: only `resume` continues the work.
             SandboxState::Paused if !self.is_running() => {
@@ -147,17 +148,18 @@ impl SessionState {
 
     pub(super) fn resume(&mut self, d: &mut Transition) -> Result<(), RequestError> {
         self.check_open()?;
-        let effect = match self.sandbox_state {
-            SandboxState::Paused => Some(Effect::UnpauseSandbox),
-            SandboxState::Stopped { .. } | SandboxState::Failed { .. } => Some(Effect::StartSandbox),
-            SandboxState::Up if self.queue_paused => None,
+        let (next_state, effect) = match self.sandbox_state {
+            SandboxState::Paused => (SandboxState::Up, Some(Effect::UnpauseSandbox)),
+            SandboxState::Stopped { .. } | SandboxState::Failed { .. } => {
+                (SandboxState::Starting, Some(start_sandbox()))
+            }
+            SandboxState::Up if self.queue_paused => (SandboxState::Up, None),
             SandboxState::Up | SandboxState::Starting => return Err(RequestError::AlreadyInState("up")),
             SandboxState::Ended => return Err(RequestError::Ended),
         };
         d.push_event(EventSource::User, None, None, Action::Resume {});
         self.queue_paused = false;
-        self.sandbox_state =
-            if effect == Some(Effect::StartSandbox) { SandboxState::Starting } else { SandboxState::Up };
+        self.sandbox_state = next_state;
         d.effects.extend(effect);
         Ok(())
     }
@@ -194,7 +196,7 @@ impl SessionState {
         self.queue_paused = !self.queue.is_empty();
         self.boot = None;
         d.push_effect(Effect::AbortModelStreams);
-        d.push_effect(Effect::StopSandbox(then));
+        d.push_effect(Effect::StopSandbox { then, in_flight: context.in_flight_stops.clone() });
     }
 
     pub(super) fn pause_idle(&mut self, reason: String, d: &mut Transition) -> Result<(), RequestError> {

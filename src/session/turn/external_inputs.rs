@@ -8,37 +8,37 @@ use greenroom_protocol::{
 };
 
 use super::{
-    QueuedMessage, SandboxState, SessionState, SteeringMessage, interrupt::record_partials, observation, sandbox_phase,
+    QueuedMessage, SandboxState, SessionState, SteeringMessage, deliver_command, interrupt::record_partials,
+    observation, sandbox_phase,
 };
 use crate::{
     sandbox::{SandboxExit, SandboxPresence},
     session::{
-        messages::effects::{AfterStop, RecordedSandbox},
-        transition::{DecisionContext, Effect, Transition},
+        effect::{AfterStop, AgentDelivery, Effect, InFlightStops, RecordedSandbox},
+        transition::{DecisionContext, Transition},
     },
 };
 
 impl SessionState {
-    /// Returns the state that the journal records for the sandbox.
-    pub fn recorded_sandbox(&self) -> RecordedSandbox {
-        match self.sandbox_state {
+    /// Returns the effect with which a restarted session takes over its sandbox, if it needs one.
+    pub fn effect_after_restart(&self) -> Option<Effect> {
+        let recorded = match self.sandbox_state {
+            SandboxState::Starting => RecordedSandbox::Down,
             SandboxState::Up => RecordedSandbox::Up,
             SandboxState::Paused => RecordedSandbox::Paused,
-            SandboxState::Starting
-            | SandboxState::Stopped { .. }
-            | SandboxState::Failed { .. }
-            | SandboxState::Ended => RecordedSandbox::Down,
-        }
+            SandboxState::Stopped { .. } | SandboxState::Failed { .. } | SandboxState::Ended => return None,
+        };
+        Some(Effect::StartSandbox { recorded })
     }
 
     /// Returns the effect that brings a sandbox from the state `observed` into its intended state.
     /// A starting sandbox needs none.
-    pub fn reconcile(&self, observed: SandboxPresence) -> Option<Effect> {
+    pub fn reconcile(&self, observed: SandboxPresence, in_flight_stops: &InFlightStops) -> Option<Effect> {
         match (&self.sandbox_state, observed) {
             (SandboxState::Up, SandboxPresence::Paused) => Some(Effect::UnpauseSandbox),
             (SandboxState::Paused, SandboxPresence::Running) => Some(Effect::PauseSandbox),
             (SandboxState::Stopped { .. } | SandboxState::Failed { .. } | SandboxState::Ended, SandboxPresence::Running | SandboxPresence::Paused) => {
-                Some(Effect::StopSandbox(AfterStop::KeepFiles))
+                Some(Effect::StopSandbox { then: AfterStop::KeepFiles, in_flight: in_flight_stops.clone() })
             }
             (SandboxState::Up, SandboxPresence::Running)
             | (SandboxState::Paused, SandboxPresence::Paused)
@@ -76,8 +76,8 @@ impl SessionState {
         }
         // Commands of transitions in flight are sent before this effect, out of order with older
         // commands. The link drops them, and all commands follow this effect in order.
-        d.push_effect(Effect::AgentConnected(boot));
-        d.effects.extend(self.outgoing.iter().cloned().map(Effect::DeliverToAgent));
+        d.push_effect(Effect::DeliverToAgent(AgentDelivery::AgentConnected { boot }));
+        d.effects.extend(self.outgoing.iter().cloned().map(deliver_command));
     }
 
     /// Handles a restart of the agent within a running sandbox. Work is lost if the agent had taken

@@ -19,8 +19,8 @@ use greenroom_protocol::{
 use super::{CANCEL_GRACE_MS, PendingInterrupt, SandboxState, SessionState, observation};
 use crate::{
     session::{
-        messages::effects::AfterStop,
-        transition::{DecisionContext, Effect, Escalation, OpenItem, Transition},
+        effect::{AfterStop, Effect},
+        transition::{DecisionContext, Escalation, OpenItem, Transition},
     },
     store::Seq,
 };
@@ -78,7 +78,7 @@ impl SessionState {
         self.abort_work(EscalationStep::RestartAgent, context, d);
         self.sandbox_state = SandboxState::Starting;
         self.boot = None;
-        d.push_effect(Effect::StopSandbox(AfterStop::Restart));
+        d.push_effect(Effect::StopSandbox { then: AfterStop::Restart, in_flight: context.in_flight_stops.clone() });
     }
 
     /// Ends all running work without the agent, whose sandbox is stopped or gone. Partial texts are

@@ -39,7 +39,10 @@ pub use self::{
     dedup_cache::{IdempotencyKey, request_digest},
     request_error::RequestError,
 };
-use super::transition::{DecisionContext, Effect, Escalation, Transition};
+use super::{
+    effect::{AgentDelivery, Effect, RecordedSandbox},
+    transition::{DecisionContext, Escalation, Transition},
+};
 use crate::{
     sandbox::{SandboxExit, SandboxIsolation},
     store::{OpaqueState, Seq},
@@ -398,7 +401,7 @@ impl SessionState {
                 return Err(RequestError::Busy);
             }
             SessionInput::StopIdle { reason } => self.stop(reason, context, &mut d)?,
-            SessionInput::SessionCreated => d.push_effect(Effect::StartSandbox),
+            SessionInput::SessionCreated => d.push_effect(start_sandbox()),
             SessionInput::SandboxPhaseChanged { phase, detail, isolation } => {
                 self.sandbox_starting = true;
                 let isolation = isolation.map(|isolation| isolation.description);
@@ -499,8 +502,17 @@ impl SessionState {
     fn deliver_with_id(&mut self, id: String, command: AgentCommand, d: &mut Transition) {
         let command_frame = CommandFrame { id, command };
         self.outgoing.push(command_frame.clone());
-        d.push_effect(Effect::DeliverToAgent(command_frame));
+        d.push_effect(deliver_command(command_frame));
     }
+}
+
+/// Returns the effect that starts a sandbox which should not run yet.
+fn start_sandbox() -> Effect {
+    Effect::StartSandbox { recorded: RecordedSandbox::Down }
+}
+
+fn deliver_command(frame: CommandFrame) -> Effect {
+    Effect::DeliverToAgent(AgentDelivery::Command(Box::new(frame)))
 }
 
 fn observation(kind: ObservationKind) -> Observation {

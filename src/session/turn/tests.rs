@@ -9,7 +9,10 @@ mod queue_limits;
 use greenroom_protocol::{DeltaKind, EventBody, link::ProviderApi};
 
 use super::*;
-use crate::session::{messages::effects::AfterStop, transition::OpenItem};
+use crate::session::{
+    effect::{AfterStop, InFlightStops},
+    transition::OpenItem,
+};
 
 /// Session state with the journal that its transitions would create.
 struct RulesFixture {
@@ -17,11 +20,18 @@ struct RulesFixture {
     tail: Seq,
     now_ms: i64,
     open: Vec<OpenItem>,
+    in_flight_stops: InFlightStops,
 }
 
 impl RulesFixture {
     fn after(given: &[SessionInput]) -> RulesFixture {
-        let mut rules = RulesFixture { state: SessionState::default(), tail: 0, now_ms: 0, open: Vec::new() };
+        let mut rules = RulesFixture {
+            state: SessionState::default(),
+            tail: 0,
+            now_ms: 0,
+            open: Vec::new(),
+            in_flight_stops: InFlightStops::default(),
+        };
         for input in given {
             rules.feed(input.clone()).unwrap_or_else(|error| panic!("{input:?} was rejected: {error}"));
         }
@@ -30,7 +40,8 @@ impl RulesFixture {
 
     fn feed(&mut self, input: SessionInput) -> Result<Transition, RequestError> {
         self.now_ms += 10;
-        let context = DecisionContext { tail: self.tail, now_ms: self.now_ms, open: &self.open };
+        let RulesFixture { tail, now_ms, ref open, ref in_flight_stops, .. } = *self;
+        let context = DecisionContext { tail, now_ms, open, in_flight_stops };
         let turn = |state: &SessionState| state.turn.as_ref().map(|turn| turn.id.clone());
         let before = turn(&self.state);
         let transition = self.state.decide(input, context)?;
@@ -63,7 +74,8 @@ fn event_text(body: &EventBody) -> String {
 
 fn effect_text(effect: &Effect) -> String {
     match effect {
-        Effect::DeliverToAgent(frame) => match &frame.command {
+        Effect::DeliverToAgent(AgentDelivery::AgentConnected { .. }) => "agent connected".to_owned(),
+        Effect::DeliverToAgent(AgentDelivery::Command(frame)) => match &frame.command {
             AgentCommand::Prompt { turn, content, .. } => format!("prompt {turn} {content}"),
             AgentCommand::Steer { content, .. } => format!("steer {content}"),
             AgentCommand::UserAction { user_action, .. } => format!("user action {user_action}"),
@@ -72,14 +84,13 @@ fn effect_text(effect: &Effect) -> String {
             AgentCommand::Settings(_) => "settings".to_owned(),
             AgentCommand::Answer { request, .. } => format!("answer {request}"),
         },
-        Effect::AgentConnected(_) => "agent connected".to_owned(),
-        Effect::StartSandbox => "start".to_owned(),
+        Effect::StartSandbox { .. } => "start".to_owned(),
         Effect::AbortModelStreams => "abort streams".to_owned(),
         Effect::PauseSandbox => "pause".to_owned(),
         Effect::UnpauseSandbox => "unpause".to_owned(),
-        Effect::StopSandbox(AfterStop::Restart) => "restart".to_owned(),
-        Effect::StopSandbox(AfterStop::KeepFiles) => "stop".to_owned(),
-        Effect::StopSandbox(AfterStop::Remove) => "remove".to_owned(),
+        Effect::StopSandbox { then: AfterStop::Restart, .. } => "restart".to_owned(),
+        Effect::StopSandbox { then: AfterStop::KeepFiles, .. } => "stop".to_owned(),
+        Effect::StopSandbox { then: AfterStop::Remove, .. } => "remove".to_owned(),
     }
 }
 
@@ -88,8 +99,7 @@ fn check(given: &[SessionInput], input: SessionInput, state: AgentState, events:
     let transition = rules.feed(input.clone()).unwrap_or_else(|error| panic!("{input:?} was rejected: {error}"));
     let got: Vec<String> = transition.new_events.iter().map(|new_event| event_text(&new_event.body)).collect();
     assert_eq!(got, events, "events of {input:?}");
-    let ordered =
-        transition.effects.iter().filter(|effect| !matches!(effect, Effect::AgentConnected(_))).map(effect_text);
+    let ordered = transition.effects.iter().map(effect_text).filter(|effect| effect != "agent connected");
     assert_eq!(ordered.collect::<Vec<_>>(), effects, "effects of {input:?}");
     assert_eq!(rules.state.visible_state(), state, "after {input:?}");
 }

@@ -120,7 +120,8 @@ fn reconcile_restores_intended_sandbox_state() {
     let check_reconcile = |given: &[SessionInput], expected: [Option<&str>; 3]| {
         let state = RulesFixture::after(given).state;
         let observed = [SandboxPresence::Running, SandboxPresence::Paused, SandboxPresence::Exited];
-        let effects = observed.map(|observed| state.reconcile(observed).as_ref().map(effect_text));
+        let effects =
+            observed.map(|observed| state.reconcile(observed, &InFlightStops::default()).as_ref().map(effect_text));
         assert_eq!(effects.each_ref().map(Option::as_deref), expected, "{given:?}");
     };
     check_reconcile(&[SessionInput::SessionCreated], [None; 3]);
