@@ -27,7 +27,23 @@ use crate::{
 };
 
 impl Session {
-    /// Decides about a client request. The answer arrives when the transition is on disk.
+    /// Decides about a client's request, whichever message brought it.
+    fn handle_client_request(
+        &mut self,
+        request: ClientRequest,
+        key: Option<String>,
+        ctx: &mut Context<Session>,
+    ) -> ResponseFuture<RequestResult> {
+        let key = IdempotencyKey::from_client(key, &request);
+        match self.to_input(request) {
+            Ok(input) => self.handle_request(input, key, ctx),
+            // A repeated request gets its first answer, even if it would be rejected now.
+            // `initialize` is an example.
+            Err(error) => self.deduplicated_answer(key.as_ref(), ctx).unwrap_or_else(|| Box::pin(async { Err(error) })),
+        }
+    }
+
+    /// Decides about a requested input. The answer arrives when the transition is on disk.
     fn handle_request(
         &mut self,
         input: SessionInput,
@@ -178,66 +194,52 @@ fn non_empty(name: &str, text: String) -> Result<String, RequestError> {
 impl Handler<Relay> for Session {
     type Result = ResponseFuture<RequestResult>;
 
-    fn handle(
-        &mut self,
-        Relay { request, idempotency_key: client_key }: Relay,
-        ctx: &mut Context<Session>,
-    ) -> Self::Result {
-        let key = IdempotencyKey::from_client(client_key, &request);
-        match self.to_input(request) {
-            Ok(input) => self.handle_request(input, key, ctx),
-            // A repeated request gets its first answer, even if it would be rejected now.
-            // `initialize` is an example.
-            Err(error) => self.deduplicated_answer(key.as_ref(), ctx).unwrap_or_else(|| Box::pin(async { Err(error) })),
-        }
+    fn handle(&mut self, Relay { request, idempotency_key }: Relay, ctx: &mut Context<Session>) -> Self::Result {
+        self.handle_client_request(request, idempotency_key, ctx)
     }
 }
 
 impl Handler<Interrupt> for Session {
     type Result = ResponseFuture<RequestResult>;
 
-    fn handle(&mut self, Interrupt { idempotency_key: key }: Interrupt, ctx: &mut Context<Session>) -> Self::Result {
-        self.handle_request(
-            SessionInput::Interrupt,
-            IdempotencyKey::from_client(key, &ClientRequest::Interrupt {}),
-            ctx,
-        )
+    fn handle(&mut self, Interrupt { idempotency_key }: Interrupt, ctx: &mut Context<Session>) -> Self::Result {
+        self.handle_client_request(ClientRequest::Interrupt {}, idempotency_key, ctx)
     }
 }
 
 impl Handler<Pause> for Session {
     type Result = ResponseFuture<RequestResult>;
 
-    fn handle(&mut self, Pause { idempotency_key: key }: Pause, ctx: &mut Context<Session>) -> Self::Result {
-        self.handle_request(SessionInput::Pause, IdempotencyKey::from_client(key, &ClientRequest::Pause {}), ctx)
+    fn handle(&mut self, Pause { idempotency_key }: Pause, ctx: &mut Context<Session>) -> Self::Result {
+        self.handle_client_request(ClientRequest::Pause {}, idempotency_key, ctx)
     }
 }
 
 impl Handler<Resume> for Session {
     type Result = ResponseFuture<RequestResult>;
 
-    fn handle(&mut self, Resume { idempotency_key: key }: Resume, ctx: &mut Context<Session>) -> Self::Result {
-        self.handle_request(SessionInput::Resume, IdempotencyKey::from_client(key, &ClientRequest::Resume {}), ctx)
+    fn handle(&mut self, Resume { idempotency_key }: Resume, ctx: &mut Context<Session>) -> Self::Result {
+        self.handle_client_request(ClientRequest::Resume {}, idempotency_key, ctx)
     }
 }
 
 impl Handler<Stop> for Session {
     type Result = ResponseFuture<RequestResult>;
 
-    fn handle(&mut self, Stop { idempotency_key: key, reason }: Stop, ctx: &mut Context<Session>) -> Self::Result {
-        self.handle_request(
-            SessionInput::Stop { reason },
-            IdempotencyKey::from_client(key, &ClientRequest::Stop {}),
-            ctx,
-        )
+    fn handle(&mut self, Stop { idempotency_key, reason }: Stop, ctx: &mut Context<Session>) -> Self::Result {
+        match reason {
+            None => self.handle_client_request(ClientRequest::Stop {}, idempotency_key, ctx),
+            // The server's own request.
+            reason => self.handle_request(SessionInput::Stop { reason }, None, ctx),
+        }
     }
 }
 
 impl Handler<End> for Session {
     type Result = ResponseFuture<RequestResult>;
 
-    fn handle(&mut self, End { idempotency_key: key }: End, ctx: &mut Context<Session>) -> Self::Result {
-        self.handle_request(SessionInput::End, IdempotencyKey::from_client(key, &ClientRequest::End {}), ctx)
+    fn handle(&mut self, End { idempotency_key }: End, ctx: &mut Context<Session>) -> Self::Result {
+        self.handle_client_request(ClientRequest::End {}, idempotency_key, ctx)
     }
 }
 

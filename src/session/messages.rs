@@ -44,7 +44,8 @@ pub struct RequestAccepted {
     pub state: AgentState,
 }
 
-/// Request of a client's socket or of the REST API, of any kind.
+/// Request of a client's socket or of the REST API. Those that stop or continue something have
+/// messages of their own: [`Interrupt`], [`Pause`], [`Resume`], [`Stop`], [`End`].
 ///
 /// A repeated request with the same idempotency key acts once and gets the first result. Another
 /// request with that key is rejected.

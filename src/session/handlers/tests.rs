@@ -145,6 +145,9 @@ async fn idempotency_key_names_one_request() {
     let interrupt = || fixture.session.send(Interrupt { idempotency_key: Some("1".into()) });
     assert_eq!(code(interrupt().await.expect("session actor is running")), "id_reused");
     assert_ne!(seq(fixture.request(say("two"), Some("2")).await), first);
+    let pause = || fixture.session.send(Pause { idempotency_key: Some("3".into()) });
+    let paused = seq(pause().await.expect("session actor is running"));
+    assert_eq!(seq(fixture.request(ClientRequest::Pause {}, Some("3")).await), paused, "either message names it");
     let rejected = fixture.request(say("three"), Some("1")).await.expect_err("key names another request");
     assert!(rejected.to_string().contains("`1`"), "{rejected}");
 }
