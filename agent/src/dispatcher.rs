@@ -10,7 +10,7 @@ use std::{
 use futures::FutureExt;
 use greenroom_protocol::{
     Action, Event, Observation, ObservationKind,
-    link::{AgentCommand, AgentReport, AgentSettings, CommandFrame, ProviderApi, WorkOutcome},
+    link::{AgentCommand, AgentReport, AgentSettings, CancelHint, CommandFrame, ProviderApi, WorkOutcome},
 };
 use tokio::sync::Notify;
 use tokio_util::sync::CancellationToken;
@@ -105,6 +105,13 @@ impl<T> WorkQueue<T> {
     fn stop(&self) {
         let running = self.running.as_ref().map(|running| &running.stop);
         running.into_iter().chain(self.waiting.iter().map(|(_, stop)| stop)).for_each(CancellationToken::cancel);
+    }
+
+    /// Cancels the job named `id`, running or queued, and no other.
+    fn stop_one(&self, id: &str, id_of: impl Fn(&T) -> &str) {
+        let running = self.running.as_ref().filter(|running| running.id == id).map(|running| &running.stop);
+        let queued = self.waiting.iter().filter(|(work, _)| id_of(work) == id).map(|(_, stop)| stop);
+        running.into_iter().chain(queued).for_each(CancellationToken::cancel);
     }
 }
 
@@ -271,6 +278,17 @@ impl Dispatcher {
         let state = self.state();
         state.turns.stop();
         state.user_actions.stop();
+    }
+
+    /// Stops the work that a hint names. The command `cancel` follows.
+    pub fn cancel_hinted(&self, CancelHint { turn, user_action }: &CancelHint) {
+        let state = self.state();
+        if let Some(turn) = turn {
+            state.turns.stop_one(turn, |prompt| &prompt.turn);
+        }
+        if let Some(user_action) = user_action {
+            state.user_actions.stop_one(user_action, |queued| &queued.user_action);
+        }
     }
 
     async fn run_turns(self) {

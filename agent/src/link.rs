@@ -162,6 +162,7 @@ fn hello(dispatcher: &Dispatcher, outgoing: &OutgoingQueue) -> AgentHello {
         agent_version: env!("CARGO_PKG_VERSION").to_owned(),
         last_n: outgoing.last_n(),
         turn: dispatcher.turn(),
+        reads_cancel_hints: true,
     }
 }
 
@@ -204,6 +205,10 @@ async fn read(
                 outgoing.taken(id);
                 ExpectedFrame::Anything
             }
+            (ExpectedFrame::Anything, ToAgent::CancelHint(hint)) => {
+                dispatcher.cancel_hinted(&hint);
+                ExpectedFrame::Anything
+            }
             (expect @ (ExpectedFrame::Anything | ExpectedFrame::History), ToAgent::Ack { n }) => {
                 outgoing.ack(n);
                 expect
@@ -211,6 +216,7 @@ async fn read(
             (_, ToAgent::Welcome(_)) => return AgentLinkError::UnexpectedFrame("welcome"),
             (_, ToAgent::History { .. }) => return AgentLinkError::UnexpectedFrame("history"),
             (_, ToAgent::Command(_)) => return AgentLinkError::UnexpectedFrame("command"),
+            (_, ToAgent::CancelHint(_)) => return AgentLinkError::UnexpectedFrame("cancel_hint"),
             (_, ToAgent::Ack { .. }) => return AgentLinkError::UnexpectedFrame("ack"),
         };
     }

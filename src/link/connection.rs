@@ -139,6 +139,7 @@ pub(super) async fn serve_connection(
         session,
         store,
         boot,
+        reads_cancel_hints: false,
         is_report_unconfirmed: false,
         peeked: None,
         bytes_read: 0,
@@ -186,6 +187,8 @@ struct AgentConnection<'a> {
     session: &'a WeakAddr<Session>,
     store: &'a Arc<dyn Store>,
     boot: String,
+    /// Set by the agent's hello.
+    reads_cancel_hints: bool,
     /// Set if the session may not have processed the last batch yet.
     is_report_unconfirmed: bool,
     /// Next input, already read: a frame, or the end of the connection. Processed after the batch
@@ -224,7 +227,10 @@ impl AgentConnection<'_> {
                         self.liveness.command_sent(&command.command);
                         ConnectionStep::Send(encode_frame(&ToAgent::Command(*command)))
                     }
-                    Some(AgentDelivery::Command(_)) => ConnectionStep::Done,
+                    Some(AgentDelivery::CancelHint(hint)) if is_current_boot && self.reads_cancel_hints => {
+                        ConnectionStep::Send(encode_frame(&ToAgent::CancelHint(*hint)))
+                    }
+                    Some(AgentDelivery::Command(_) | AgentDelivery::CancelHint(_)) => ConnectionStep::Done,
                     None => return Ok(DisconnectReason::SessionGone),
                 },
                 persisted = poll_fn(|cx| in_flight.poll(cx, read, has_room)) => match persisted? {
@@ -333,6 +339,7 @@ impl AgentConnection<'_> {
         }
         progress.answered.set(true);
         self.boot.clone_from(&hello.boot);
+        self.reads_cancel_hints = hello.reads_cancel_hints;
         let accepted = self.send_to_session(HelloReceived { hello }).await?.map_err(|rejected| match rejected {
             HelloRejected::Version { .. } => DisconnectReason::ProtocolViolation(rejected.to_string()),
             HelloRejected::SandboxStopping => DisconnectReason::Disconnected(rejected.to_string()),

@@ -343,6 +343,7 @@ async fn commands_for_earlier_boot_are_dropped() {
             agent_version: "1".into(),
             last_n: 0,
             turn: None,
+            reads_cancel_hints: true,
         };
         let hello = serde_json::to_string(&FromAgent::Hello(hello)).expect("the frame serializes");
         socket.send(Message::text(hello)).await.expect("the frame is sent");

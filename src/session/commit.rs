@@ -68,7 +68,8 @@ pub(super) enum CommitReply {
 
 impl Session {
     /// Appends a transition to the journal, without waiting. When the transition is on disk,
-    /// publishes its events, executes its effects and sends its replies.
+    /// publishes its events, executes its effects and sends its replies. Effects that only stop
+    /// something are executed at once.
     pub(super) fn commit(
         &mut self,
         transition: Transition,
@@ -78,6 +79,7 @@ impl Session {
     ) {
         let Transition { new_events, effects, escalation, turn_is_over, .. } = transition;
         let mut ended: Vec<_> = turn_is_over.then(|| self.broadcast.end_of_tool_inputs()).into_iter().collect();
+        let (early, effects): (Vec<_>, Vec<_>) = effects.into_iter().partition(Effect::precedes_commit);
         let mut rendered = RenderedEvents::new();
         let at = self.tail;
         for new_event in new_events {
@@ -96,7 +98,13 @@ impl Session {
         let repeat_record = has_content && self.in_flight.record_only > 0;
         let record = self.refresh_record(has_content, repeat_record);
         let nothing = events.is_empty() && mark.is_none() && record.is_none();
-        if nothing && ended.is_empty() && effects.is_empty() && replies.is_empty() && escalation.is_none() {
+        if nothing
+            && ended.is_empty()
+            && early.is_empty()
+            && effects.is_empty()
+            && replies.is_empty()
+            && escalation.is_none()
+        {
             // An agent may repeat `taken` frames without end. An entry in `pending` for each would
             // cost memory without a bound.
             self.update_status();
@@ -120,6 +128,7 @@ impl Session {
         });
         self.update_backlog();
         self.update_status();
+        early.into_iter().for_each(|effect| self.execute_effect(effect, ctx));
         if nothing {
             self.publish_committed(ctx);
             return;

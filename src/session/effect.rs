@@ -1,9 +1,12 @@
 //! Effects: what the rules order from the link. The link executes them in the order sent.
+//!
+//! An effect is sent when its transition is on disk. An effect that only stops something is sent
+//! earlier, at the decision.
 
 use std::sync::Arc;
 
 use actix::prelude::*;
-use greenroom_protocol::link::CommandFrame;
+use greenroom_protocol::link::{CancelHint, CommandFrame};
 use tokio_util::sync::DropGuard;
 
 /// Action of the link. Also the message that carries the action to the link.
@@ -26,6 +29,20 @@ pub enum Effect {
     },
 }
 
+impl Effect {
+    /// Returns true for an effect that only stops something, so it need not wait for the disk.
+    pub fn precedes_commit(&self) -> bool {
+        match self {
+            Effect::AbortModelStreams | Effect::DeliverToAgent(AgentDelivery::CancelHint(_)) => true,
+            Effect::StartSandbox { .. }
+            | Effect::DeliverToAgent(AgentDelivery::AgentConnected { .. } | AgentDelivery::Command(_))
+            | Effect::PauseSandbox
+            | Effect::UnpauseSandbox
+            | Effect::StopSandbox { .. } => false,
+        }
+    }
+}
+
 /// Delivery to the agent over its connection.
 #[derive(Debug, Clone)]
 pub enum AgentDelivery {
@@ -38,6 +55,9 @@ pub enum AgentDelivery {
     AgentConnected { boot: String },
     /// Boxed, because a channel of these allocates dozens of slots from its start.
     Command(Box<CommandFrame>),
+    /// Stops the named work early. Dropped without a connection to an agent that reads hints: the
+    /// `cancel` command follows.
+    CancelHint(Box<CancelHint>),
 }
 
 /// State of the sandbox according to the journal.

@@ -10,7 +10,7 @@ use greenroom_protocol::{
 use tokio_util::sync::CancellationToken;
 
 use super::{
-    Session, SessionDeps,
+    LinkFactory, Session, SessionDeps,
     effect::{Effect, LinkPort},
     messages::{HelloReceived, SessionStopped},
 };
@@ -71,16 +71,32 @@ pub(crate) fn session_deps(store: Arc<dyn Store>, actor_registry: ActorRegistry)
 
 /// Returns the first message of an agent with this boot id.
 pub(crate) fn hello(boot: &str) -> HelloReceived {
-    let (boot, agent_version) = (boot.to_owned(), "a".to_owned());
-    HelloReceived { hello: AgentHello { link_version: LINK_VERSION, boot, agent_version, last_n: 0, turn: None } }
+    HelloReceived {
+        hello: AgentHello {
+            link_version: LINK_VERSION,
+            boot: boot.to_owned(),
+            agent_version: "a".to_owned(),
+            last_n: 0,
+            turn: None,
+            reads_cancel_hints: true,
+        },
+    }
 }
 
 /// Creates a session in `store`. Its agent has sent the hello of boot `b`.
 pub(super) async fn idle_session(store: Arc<dyn Store>) -> (SessionId, Addr<Session>) {
+    idle_session_with_link(store, Box::new(|_, _, _| null_link())).await
+}
+
+/// Creates a session like [`idle_session`]. Its link comes from `make_link`.
+pub(super) async fn idle_session_with_link(
+    store: Arc<dyn Store>,
+    make_link: Box<LinkFactory>,
+) -> (SessionId, Addr<Session>) {
     let new = SessionRecord { state: AgentState::Starting, ..record("") };
     let id = store.create(new).await.expect("session is new").into_snapshot().record.id;
     let (epoch, snapshot) = store.claim(id).await.expect("session exists");
-    let deps = session_deps(store, ActorRegistry::default());
+    let deps = SessionDeps { make_link, ..session_deps(store, ActorRegistry::default()) };
     let session =
         Session::start_from(Arc::new(deps), epoch, snapshot, None).expect("a new session has no state to read");
     session.send(hello("b")).await.expect("session actor is running").expect("hello is accepted");

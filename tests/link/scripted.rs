@@ -10,12 +10,18 @@ use std::{
 use actix::Addr;
 use futures::{SinkExt, StreamExt};
 use greenroom::{
-    session::{Session, messages::GetView},
+    session::{
+        Session,
+        messages::{GetView, Interrupt, Relay},
+    },
     store::{SessionId, in_memory::MemoryStore, local::LocalStore},
 };
 use greenroom_protocol::{
     CONTENT_LIMIT, Event, EventBody, LINK_FRAME_LIMIT, Observation, ObservationKind,
-    link::{AgentHello, AgentReport, FRAGMENT, FromAgent, LINK_VERSION, ToAgent},
+    client::ClientRequest,
+    link::{
+        AgentCommand, AgentHello, AgentReport, CancelHint, CommandFrame, FRAGMENT, FromAgent, LINK_VERSION, ToAgent,
+    },
     observation::AgentState,
 };
 use tokio::net::{UnixListener, UnixStream};
@@ -31,6 +37,10 @@ struct ScriptedLinkAgent(WebSocketStream<UnixStream>);
 impl ScriptedLinkAgent {
     /// Accepts the server's next connection and sends a hello.
     async fn meet(listener: &UnixListener, boot: &str) -> ScriptedLinkAgent {
+        ScriptedLinkAgent::meet_with_hints(listener, boot, true).await
+    }
+
+    async fn meet_with_hints(listener: &UnixListener, boot: &str, reads_cancel_hints: bool) -> ScriptedLinkAgent {
         let (stream, _) = within("the server to dial", listener.accept()).await.expect("the listener accepts");
         // A message may have any length, but no frame of it is longer than a fragment.
         let config = WebSocketConfig::default().max_frame_size(Some(FRAGMENT));
@@ -38,7 +48,8 @@ impl ScriptedLinkAgent {
             accept_async_with_config(stream, Some(config)).await.expect("the server opens a WebSocket"),
         );
         let (boot, agent_version) = (boot.to_owned(), "scripted".to_owned());
-        let hello = AgentHello { link_version: LINK_VERSION, boot, agent_version, last_n: 0, turn: None };
+        let hello =
+            AgentHello { link_version: LINK_VERSION, boot, agent_version, last_n: 0, turn: None, reads_cancel_hints };
         agent.say(&FromAgent::Hello(hello)).await;
         agent
     }
@@ -96,6 +107,32 @@ async fn failure(session: &Addr<Session>) -> String {
         }
     };
     within("the session to fail", failed).await
+}
+
+/// An agent of an earlier version ends the connection at an unknown frame.
+#[actix::test]
+async fn cancel_hint_precedes_the_command_for_agents_that_read_hints() {
+    for reads_cancel_hints in [true, false] {
+        let histories = LinkHistories::new(Arc::new(MemoryStore::new()));
+        let (session, listener) = session(&histories).await;
+        let mut agent = ScriptedLinkAgent::meet_with_hints(&listener, "b", reads_cancel_hints).await;
+        agent.history().await;
+        let request = ClientRequest::Message { content: "go".into(), mode: Default::default(), attachments: vec![] };
+        let message = Relay { request, idempotency_key: None };
+        session.send(message).await.expect("the session runs").expect("the message is accepted");
+        let ToAgent::Command(CommandFrame { command: AgentCommand::Prompt { turn, .. }, .. }) =
+            agent.receive("the prompt").await
+        else {
+            panic!("the first command is no prompt")
+        };
+        session.send(Interrupt::default()).await.expect("the session runs").expect("the interrupt is accepted");
+        if reads_cancel_hints {
+            let hint = CancelHint { turn: Some(turn), user_action: None };
+            assert_eq!(agent.receive("the hint").await, ToAgent::CancelHint(hint));
+        }
+        let next = agent.receive("the command").await;
+        assert!(matches!(&next, ToAgent::Command(CommandFrame { command: AgentCommand::Cancel {}, .. })), "{next:?}");
+    }
 }
 
 #[actix::test]

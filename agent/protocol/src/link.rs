@@ -19,6 +19,8 @@
 //!   event, so a repeated report is stored once.
 //! - **Commands act once.** Each command carries an id. The agent keeps the id for its whole boot,
 //!   so a repeated command acts once.
+//! - **Cancel hints** stop work before the server's disk has answered. A hint is neither numbered nor
+//!   repeated, and names the work that it is for. The command `cancel` follows after the commit.
 //! - **Boot id.** A new `boot` shows the server that the agent has restarted. The agent then holds
 //!   nothing except what `history` contains.
 //! - **Deltas** are neither numbered nor repeated. If a connection is cut, the whole item so far
@@ -83,6 +85,10 @@ pub struct AgentHello {
     pub last_n: u64,
     /// Id of the running turn, if any.
     pub turn: Option<String>,
+    /// True for an agent that reads `cancel_hint` frames. Agents of earlier versions end the
+    /// connection at an unknown frame.
+    #[serde(default)]
+    pub reads_cancel_hints: bool,
 }
 
 /// Report that must not be lost between agent and server.
@@ -146,6 +152,17 @@ pub enum ToAgent {
         n: u64,
     },
     Command(CommandFrame),
+    CancelHint(CancelHint),
+}
+
+/// Notice that a `cancel` command will follow. The agent stops the named work at once, and ignores
+/// work that has ended or is not there yet. So a late hint stops nothing else.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+pub struct CancelHint {
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub turn: Option<String>,
+    #[serde(rename = "act", default, skip_serializing_if = "Option::is_none")]
+    pub user_action: Option<String>,
 }
 
 /// Server's answer to an agent's `hello`.
@@ -267,6 +284,13 @@ mod tests {
             ToAgent::Command(CommandFrame { id: "c".into(), command: AgentCommand::Cancel {} }),
             r#"{"frame":"command","id":"c","command":"cancel"}"#,
         );
+        round_trip(
+            ToAgent::CancelHint(CancelHint { turn: Some("t".into()), user_action: None }),
+            r#"{"frame":"cancel_hint","turn":"t"}"#,
+        );
+        let earlier = r#"{"frame":"hello","link_version":1,"boot":"b","agent_version":"0","last_n":0,"turn":null}"#;
+        let hello = FromAgent::read(earlier).expect("the hello of an earlier version is readable");
+        assert!(matches!(hello, FromAgent::Hello(AgentHello { reads_cancel_hints: false, .. })));
         round_trip(
             FromAgent::Report { n: 1, report: AgentReport::TurnEnded { turn: "t".into(), outcome: WorkOutcome::Done } },
             r#"{"frame":"report","n":1,"report":{"report":"turn_ended","turn":"t","outcome":{"outcome":"done"}}}"#,

@@ -2,7 +2,7 @@
 
 use greenroom_protocol::{
     Action, DeltaKind,
-    link::{AgentCommand, AgentSettings, ProviderApi, WorkOutcome},
+    link::{AgentCommand, AgentSettings, CancelHint, ProviderApi, ToAgent, WorkOutcome},
 };
 use rustix::process::{Pid, Signal, kill_process, test_kill_process};
 use serde_json::json;
@@ -42,6 +42,31 @@ async fn interrupt_cuts_model_stream_and_keeps_text() {
     let messages = session.agent.gateway.requests()[1]["messages"].clone();
     assert_eq!(messages[1], json!({ "role": "assistant", "content": "I was about" }));
     assert!(messages[2].to_string().contains("interrupted you here.]\\n\\nsorry"), "{messages}");
+}
+
+/// A hint may arrive in the turn after the one that it is for.
+#[tokio::test]
+async fn cancel_hint_stops_only_the_named_work() {
+    let mut session = AgentTestSession::open(vec![
+        Hangs(vec![text("I was about")]),
+        Complete(vec![call("c", "run", json!({ "command": "until [ -e go ]; do sleep 0.01; done" }))]),
+        Complete(vec![text("Over.")]),
+    ])
+    .await;
+    let hint = |turn: &str, user_action: &str| {
+        ToAgent::CancelHint(CancelHint { turn: Some(turn.into()), user_action: Some(user_action.into()) })
+    };
+    session.prompt("t1", "go").await;
+    session.until(|session| session.deltas.values().any(|text| text == "I was about")).await;
+    session.link.send(&hint("t1", "a1")).await;
+    assert_eq!(session.outcome("t1").await, cancelled("the model's answer", true));
+    session.send_command(AgentCommand::Cancel {}).await;
+    session.prompt("t2", "go on").await;
+    session.until(|session| session.events().iter().any(|event| event.starts_with("run!"))).await;
+    session.link.send(&hint("t1", "a1")).await;
+    session.user_action("a2", run("touch go")).await;
+    assert_eq!(session.outcome("a2").await, WorkOutcome::Done);
+    assert_eq!(session.outcome("t2").await, WorkOutcome::Done);
 }
 
 /// The agent receives prompt and stop at once. The same happens after an unpause, or when a message

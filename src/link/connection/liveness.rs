@@ -145,7 +145,14 @@ mod tests {
 
     fn hello(turn: Option<&str>) -> FromAgent {
         let turn = turn.map(str::to_owned);
-        FromAgent::Hello(AgentHello { link_version: 1, boot: "b".into(), agent_version: "1".into(), last_n: 0, turn })
+        FromAgent::Hello(AgentHello {
+            link_version: 1,
+            boot: "b".into(),
+            agent_version: "1".into(),
+            last_n: 0,
+            turn,
+            reads_cancel_hints: true,
+        })
     }
 
     fn taken() -> FromAgent {

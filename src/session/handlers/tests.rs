@@ -3,11 +3,18 @@
 use std::sync::atomic::Ordering::SeqCst;
 
 use futures::future::join_all;
-use greenroom_protocol::{Observation, link::AgentReport};
+use greenroom_protocol::{
+    Observation,
+    link::{AgentCommand, AgentReport, CancelHint},
+};
+use tokio::sync::mpsc;
 
 use super::*;
 use crate::{
-    session::testkit,
+    session::{
+        effect::{AgentDelivery, Effect},
+        testkit,
+    },
     store::{Store, faulty::FaultyStore, in_memory::MemoryStore},
 };
 
@@ -95,6 +102,57 @@ async fn gateway_permit_is_released_when_notice_is_on_disk() {
     assert_eq!(permits.available_permits(), 0, "the notice is not on disk");
     store.release_one();
     drop(permits.acquire().await.expect("semaphore is never closed"));
+}
+
+/// Link that passes each effect on to the test.
+struct EffectRecorder(mpsc::UnboundedSender<Effect>);
+
+impl Actor for EffectRecorder {
+    type Context = Context<EffectRecorder>;
+}
+
+impl Handler<Effect> for EffectRecorder {
+    type Result = ();
+
+    fn handle(&mut self, effect: Effect, _: &mut Context<EffectRecorder>) {
+        self.0.send(effect).expect("the test receives effects");
+    }
+}
+
+#[actix::test]
+async fn interrupt_stops_work_before_disk_and_cancels_after() {
+    let store = Arc::new(FaultyStore::default());
+    let (effect_tx, mut effects) = mpsc::unbounded_channel();
+    let make_link = Box::new(move |_, _: &SessionRecord, _| {
+        testkit::link_port(EffectRecorder(effect_tx.clone()).start().recipient())
+    });
+    let (_, session) = testkit::idle_session_with_link(store.clone(), make_link).await;
+    let relay = Relay { request: say("work"), idempotency_key: None };
+    session.send(relay).await.expect("session actor is running").expect("request is accepted");
+    let turn = loop {
+        let effect = effects.recv().await.expect("the prompt is delivered");
+        if let Effect::DeliverToAgent(AgentDelivery::Command(frame)) = effect
+            && let AgentCommand::Prompt { turn, .. } = frame.command
+        {
+            break turn;
+        }
+    };
+    store.gate_appends();
+    let interrupted = session.send(Interrupt::default());
+    let hint = CancelHint { turn: Some(turn), user_action: None };
+    let first = effects.recv().await.expect("the hint precedes the disk");
+    assert!(matches!(&first, Effect::DeliverToAgent(AgentDelivery::CancelHint(sent)) if **sent == hint), "{first:?}");
+    let second = effects.recv().await.expect("the abort precedes the disk");
+    assert!(matches!(second, Effect::AbortModelStreams), "{second:?}");
+    session.send(GetView).await.expect("session actor is running");
+    assert!(effects.try_recv().is_err(), "the command waits for the disk");
+    store.release_one();
+    interrupted.await.expect("session actor is running").expect("interrupt is accepted");
+    let third = effects.recv().await.expect("the command follows");
+    assert!(
+        matches!(&third, Effect::DeliverToAgent(AgentDelivery::Command(frame)) if frame.command == AgentCommand::Cancel {}),
+        "{third:?}"
+    );
 }
 
 #[actix::test]

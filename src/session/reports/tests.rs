@@ -3,7 +3,6 @@
 use greenroom_protocol::{
     Action, Delta, DeltaKind, Event,
     client::ClientRequest,
-    link::AgentHello,
     observation::{AgentState, PlanItem},
 };
 use serde_json::{Value, json};
@@ -55,15 +54,8 @@ impl ReportFixture {
 
     /// Sends the hello of an agent's start. Returns the session's broadcast.
     async fn send_hello(&self, boot: &str) -> Arc<SessionBroadcast> {
-        let hello = AgentHello {
-            link_version: LINK_VERSION,
-            boot: boot.into(),
-            agent_version: "a".into(),
-            last_n: 0,
-            turn: None,
-        };
         self.session
-            .send(HelloReceived { hello })
+            .send(testkit::hello(boot))
             .await
             .expect("session actor is running")
             .expect("hello is accepted")
@@ -71,15 +63,8 @@ impl ReportFixture {
     }
 
     async fn is_rejected(&self, boot: &str) -> bool {
-        let hello = AgentHello {
-            link_version: LINK_VERSION,
-            boot: boot.into(),
-            agent_version: "a".into(),
-            last_n: 0,
-            turn: None,
-        };
         matches!(
-            self.session.send(HelloReceived { hello }).await.expect("session actor is running"),
+            self.session.send(testkit::hello(boot)).await.expect("session actor is running"),
             Err(HelloRejected::SandboxStopping)
         )
     }

@@ -192,10 +192,10 @@ impl SessionState {
 
     /// Stops the sandbox, and ends everything that ran in it.
     pub(super) fn stop_sandbox(&mut self, then: AfterStop, context: DecisionContext<'_>, d: &mut Transition) {
+        self.stop_early(d);
         self.abort_work(EscalationStep::Sandbox, context, d);
         self.queue_paused = !self.queue.is_empty();
         self.boot = None;
-        d.push_effect(Effect::AbortModelStreams);
         d.push_effect(Effect::StopSandbox { then, in_flight: context.in_flight_stops.clone() });
     }
 

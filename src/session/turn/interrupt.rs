@@ -1,6 +1,7 @@
 //! Escalation of an interrupt: steps of rising force, until all work has stopped.
 //!
-//! 1. A `cancel` command to the agent, and the end of its model streams.
+//! 1. The end of the agent's model streams and a cancel hint, at once. A `cancel` command follows
+//!    when the interrupt is on disk.
 //! 2. After 1 s: a command to kill every remaining process of the turn.
 //! 3. After 4 s more, or at a second interrupt: the restart of the sandbox and its agent.
 //!
@@ -11,7 +12,7 @@ use greenroom_protocol::{
     Action, CONTENT_LIMIT, DeltaKind, EventSource, Observation, ObservationKind,
     action::abbreviate,
     excerpt,
-    link::AgentCommand,
+    link::{AgentCommand, CancelHint},
     observation::{EscalationStep, TruncationMark},
     omission_marker,
 };
@@ -19,7 +20,7 @@ use greenroom_protocol::{
 use super::{CANCEL_GRACE_MS, PendingInterrupt, SandboxState, SessionState, observation};
 use crate::{
     session::{
-        effect::{AfterStop, Effect},
+        effect::{AfterStop, AgentDelivery, Effect},
         transition::{DecisionContext, Escalation, OpenItem, Transition},
     },
     store::Seq,
@@ -32,7 +33,7 @@ const KILL_GRACE_MS: u64 = 4_000;
 const DAY_MS: i64 = 24 * 60 * 60 * 1000;
 
 impl SessionState {
-    /// First step: sends a cancel to the agent and aborts its model's stream at the same moment.
+    /// First step: stops the agent's work and its model's streams at the same moment.
     pub(super) fn cancel(&mut self, cause: Seq, context: DecisionContext<'_>, d: &mut Transition) {
         if self.sandbox_state == SandboxState::Paused {
             self.unpause_sandbox(d);
@@ -50,9 +51,22 @@ impl SessionState {
             // Nothing had begun, so no report of an end will come.
             return self.finish_interrupt(context, d);
         }
+        self.stop_early(d);
         self.deliver(AgentCommand::Cancel {}, d);
-        d.push_effect(Effect::AbortModelStreams);
         d.escalation = Some(Escalation::Arm(CANCEL_GRACE_MS));
+    }
+
+    /// Orders what stops the running work before the disk has answered.
+    ///
+    /// If the append fails then, the agent was cancelled, and nothing else has happened.
+    pub(super) fn stop_early(&self, d: &mut Transition) {
+        if self.is_running() {
+            let turn = self.turn.as_ref().map(|turn| turn.id.clone());
+            let user_action = self.user_action.as_ref().map(|action| action.id.clone());
+            let hint = Box::new(CancelHint { turn, user_action });
+            d.push_effect(Effect::DeliverToAgent(AgentDelivery::CancelHint(hint)));
+        }
+        d.push_effect(Effect::AbortModelStreams);
     }
 
     pub(super) fn escalate(&mut self, context: DecisionContext<'_>, d: &mut Transition) {

@@ -74,6 +74,10 @@ fn event_text(body: &EventBody) -> String {
 
 fn effect_text(effect: &Effect) -> String {
     match effect {
+        Effect::DeliverToAgent(AgentDelivery::CancelHint(hint)) => {
+            let work = [&hint.turn, &hint.user_action].into_iter().flatten().cloned();
+            format!("hint {}", work.collect::<Vec<_>>().join(" "))
+        }
         Effect::DeliverToAgent(AgentDelivery::AgentConnected { .. }) => "agent connected".to_owned(),
         Effect::DeliverToAgent(AgentDelivery::Command(frame)) => match &frame.command {
             AgentCommand::Prompt { turn, content, .. } => format!("prompt {turn} {content}"),
@@ -298,7 +302,13 @@ fn user_actions_run_one_at_a_time_beside_agent() {
 #[test]
 fn interrupt_ends_running_turn() {
     let asked = ["interrupt!", "is interrupting"];
-    check(&working(), SessionInput::Interrupt, AgentState::Interrupting, &asked, &["cancel", "abort streams"]);
+    check(
+        &working(),
+        SessionInput::Interrupt,
+        AgentState::Interrupting,
+        &asked,
+        &["hint turn-2", "abort streams", "cancel"],
+    );
     check_rejected(&[SessionInput::SessionCreated, up()], SessionInput::Interrupt, "nothing_to_interrupt");
     check_rejected(&[SessionInput::SessionCreated, start("t")], SessionInput::Interrupt, "nothing_to_interrupt");
     let interrupting = with(working(), &[SessionInput::Interrupt]);
@@ -316,7 +326,7 @@ fn interrupt_waits_for_turn_and_action_and_drops_queued_actions() {
         SessionInput::Interrupt,
         AgentState::Interrupting,
         &["interrupt!", "error not_begun", "is interrupting"],
-        &["cancel", "abort streams"],
+        &["hint turn-2 act-4", "abort streams", "cancel"],
     );
     let turn_gone = with(both, &[SessionInput::Interrupt, turn_ended(2, cancelled("a"))]);
     let action_ended = SessionInput::UserActionEnded { user_action: "act-4".into(), outcome: cancelled("b") };
@@ -372,7 +382,7 @@ fn message_can_interrupt() {
         say_as(MessageMode::Interrupt, "m"),
         AgentState::Interrupting,
         &events,
-        &["cancel", "abort streams"],
+        &["hint turn-2", "abort streams", "cancel"],
     );
     let given = with(working(), &[say_as(MessageMode::Interrupt, "m")]);
     let events = ["interrupted x by Cancel", "chat m", "queue 0", "is running"];
@@ -385,7 +395,13 @@ fn message_can_interrupt() {
 #[test]
 fn stopped_session_starts_again() {
     let events = ["stop!", "interrupted the turn by Sandbox", "is stopped"];
-    check(&working(), SessionInput::Stop { reason: None }, AgentState::Stopped, &events, &["abort streams", "stop"]);
+    check(
+        &working(),
+        SessionInput::Stop { reason: None },
+        AgentState::Stopped,
+        &events,
+        &["hint turn-2", "abort streams", "stop"],
+    );
     let stopped = [SessionInput::SessionCreated, up(), SessionInput::Stop { reason: None }];
     check(&stopped, SessionInput::Resume, AgentState::Starting, &["resume!", "is starting"], &["start"]);
     check(&stopped, say("m"), AgentState::Starting, &["message!", "queue 1", "is starting"], &["start"]);
@@ -398,7 +414,7 @@ fn stopped_session_starts_again() {
 #[test]
 fn ended_session_rejects_all_requests() {
     let events = ["end!", "interrupted the turn by Sandbox", "is ended"];
-    check(&working(), SessionInput::End, AgentState::Ended, &events, &["abort streams", "remove"]);
+    check(&working(), SessionInput::End, AgentState::Ended, &events, &["hint turn-2", "abort streams", "remove"]);
     let ended = [SessionInput::SessionCreated, up(), SessionInput::End];
     for input in [
         start("t"),

@@ -85,7 +85,14 @@ impl PuppetAgent {
     async fn introduce(&mut self) {
         let boot = format!("puppet-{}", fastrand::u64(..));
         let agent_version = "puppet".to_owned();
-        let hello = AgentHello { link_version: LINK_VERSION, boot, agent_version, last_n: 0, turn: None };
+        let hello = AgentHello {
+            link_version: LINK_VERSION,
+            boot,
+            agent_version,
+            last_n: 0,
+            turn: None,
+            reads_cancel_hints: false,
+        };
         self.send(&FromAgent::Hello(hello)).await.expect("the server reads");
         loop {
             match within("the welcome", self.receive()).await.expect("the link holds") {

@@ -10,7 +10,13 @@ fn pause_stops_work_and_resume_continues_it() {
     check(&paused, SessionInput::Resume, AgentState::Running, &["resume!", "is running"], &["unpause"]);
     check(&paused, say("m"), AgentState::Paused, &["message!", "queue 1"], &[]);
     let asked = ["interrupt!", "is interrupting"];
-    check(&paused, SessionInput::Interrupt, AgentState::Interrupting, &asked, &["unpause", "cancel", "abort streams"]);
+    check(
+        &paused,
+        SessionInput::Interrupt,
+        AgentState::Interrupting,
+        &asked,
+        &["unpause", "hint turn-2", "abort streams", "cancel"],
+    );
     check_rejected(&paused, SessionInput::Pause, "already");
     check_rejected(&[SessionInput::SessionCreated], SessionInput::Pause, "wrong_state");
     check_rejected(&with(working(), &[SessionInput::Interrupt]), SessionInput::Pause, "wrong_state");
@@ -49,7 +55,7 @@ fn failed_unpause_is_retried_once_then_sandbox_is_stopped() {
     check(&resumed, failed(), AgentState::Running, &["error sandbox"], &["unpause"]);
     let again = with(resumed.clone(), &[failed()]);
     let events = ["error sandbox", "interrupted the turn by Sandbox", "is failed"];
-    check(&again, failed(), AgentState::Failed, &events, &["abort streams", "stop"]);
+    check(&again, failed(), AgentState::Failed, &events, &["hint turn-2", "abort streams", "stop"]);
     let failed_state = RulesFixture::after(&with(again.clone(), &[failed()])).state;
     assert_eq!(failed_state.reason().as_deref(), Some("the sandbox could not unpause: no"));
     check(
@@ -70,7 +76,7 @@ fn failed_unpause_is_retried_once_then_sandbox_is_stopped() {
         &["unpause"],
     );
     let interrupted = with(resumed, &[SessionInput::Pause, SessionInput::Interrupt, failed()]);
-    check(&interrupted, failed(), AgentState::Failed, &events, &["abort streams", "stop"]);
+    check(&interrupted, failed(), AgentState::Failed, &events, &["hint turn-2", "abort streams", "stop"]);
 }
 
 #[test]
