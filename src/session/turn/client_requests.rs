@@ -201,7 +201,7 @@ impl SessionState {
 
     pub(super) fn pause_idle(&mut self, reason: String, d: &mut Transition) -> Result<(), RequestError> {
         self.check_open()?;
-        if self.has_work() || !self.queue.is_empty() || self.confirm.is_some() {
+        if self.has_work() || !self.queue.is_empty() || !self.open_approvals.is_empty() {
             return Err(RequestError::Busy);
         }
         match self.sandbox_state {
@@ -227,10 +227,9 @@ impl SessionState {
         d: &mut Transition,
     ) -> Result<(), RequestError> {
         self.check_open()?;
-        if self.confirm.as_ref() != Some(&request) {
+        if !self.open_approvals.remove(&request) {
             return Err(RequestError::NoRequest(request));
         }
-        self.confirm = None;
         let action = Action::Confirm { request: request.clone(), decision, reason: reason.clone() };
         let cause = d.push_event(EventSource::User, None, None, action);
         let confirmed = observation(ObservationKind::Confirmed { request: request.clone(), decision });

@@ -88,7 +88,7 @@ impl SessionState {
         let user_action_lost = self.user_action.as_ref().is_some_and(|action| !self.is_in_flight(&action.id));
         if turn_lost {
             self.turn = None;
-            self.confirm = None;
+            self.open_approvals.withdraw_all();
             d.turn_is_over = true;
         }
         if user_action_lost {
@@ -126,7 +126,7 @@ impl SessionState {
     ) {
         if self.turn.take_if(|running| running.id == turn).is_some() {
             self.drop_commands_of(turn);
-            self.confirm = None;
+            self.open_approvals.withdraw_all();
             d.turn_is_over = true;
             if let WorkOutcome::Failed { code, detail } = &outcome {
                 let error = ObservationKind::Error { code: code.clone(), detail: detail.clone() };
@@ -164,7 +164,26 @@ impl SessionState {
         self.finish_interrupt(context, d);
     }
 
+    pub(super) fn command_accepted(&mut self, command: &str) {
+        self.outgoing.retain(|frame| frame.id != command);
+    }
+
+    /// Opens an approval request of the running turn. Any other request would stay open for ever:
+    /// the agent has not noticed yet that its turn is over or is being interrupted.
+    pub(super) fn approval_requested(&mut self, request: String) {
+        if self.turn.is_some() && self.interrupting.is_none() {
+            self.open_approvals.add(request);
+        }
+    }
+
+    pub(super) fn steer_missed(&mut self, command: &str) {
+        self.command_accepted(command);
+        self.requeue_missed(|steering| steering.command == command);
+    }
+
     pub(super) fn steered(&mut self, command: &str, d: &mut Transition) {
+        // The report implies that the agent has the command, even if no `taken` came.
+        self.command_accepted(command);
         let Some(at) = self.steering.iter().position(|steering| steering.command == command) else { return };
         let message = self.steering.remove(at).message;
         let turn = self.turn.as_ref().map(|turn| turn.id.clone());

@@ -39,7 +39,7 @@ impl SessionState {
             self.unpause_sandbox(d);
         }
         self.drop_user_actions("the user action was interrupted before it began", d);
-        self.confirm = None;
+        self.open_approvals.withdraw_all();
         self.interrupting = Some(PendingInterrupt {
             step: EscalationStep::Cancel,
             since_ms: context.now_ms,
@@ -110,7 +110,7 @@ impl SessionState {
         self.drop_user_actions("the sandbox stopped before the user action began", d);
         self.requeue_missed(|_| true);
         self.outgoing.clear();
-        self.confirm = None;
+        self.open_approvals.withdraw_all();
         if self.interrupting.is_none() && !what.is_empty() {
             // The cause is the first event of this transition.
             let cause = context.tail + 1;

@@ -2,7 +2,7 @@
 //!
 //! - `client_requests`: what people and the sweeper request. `queue_limits`: room for it.
 //! - `external_inputs`: what agent, sandbox and link report.
-//! - `interrupt`: the steps of an interrupt, and the receipt.
+//! - `interrupt`: the steps of an interrupt, and the receipt. `approvals`: open approval requests.
 //! - `dedup_cache`: idempotency keys. `request_error`: reasons for a rejection.
 //!
 //! [`SessionState::decide`] maps each [`SessionInput`] to a [`Transition`] or to a
@@ -16,6 +16,7 @@
 //! [`SessionState`] is everything that a session needs beside its events. The state is stored with
 //! the events, so a restarted session decides as if it had never stopped.
 
+mod approvals;
 mod client_requests;
 mod dedup_cache;
 mod external_inputs;
@@ -35,6 +36,7 @@ use greenroom_protocol::{
 };
 use serde::{Deserialize, Serialize};
 
+use self::approvals::OpenApprovals;
 pub use self::{
     dedup_cache::{IdempotencyKey, request_digest},
     request_error::RequestError,
@@ -64,8 +66,8 @@ pub struct SessionState {
     /// User actions that are queued behind `user_action`, in order.
     #[serde(rename = "acts")]
     queued_user_actions: VecDeque<UserAction>,
-    /// Id of the open approval request.
-    confirm: Option<String>,
+    #[serde(default, rename = "confirm")]
+    open_approvals: OpenApprovals,
     interrupting: Option<PendingInterrupt>,
     /// Messages for later turns.
     queue: VecDeque<QueuedMessage>,
@@ -267,7 +269,7 @@ impl Default for SessionState {
             turn: None,
             user_action: None,
             queued_user_actions: VecDeque::new(),
-            confirm: None,
+            open_approvals: OpenApprovals::default(),
             interrupting: None,
             queue: VecDeque::new(),
             queue_paused: false,
@@ -294,7 +296,7 @@ impl SessionState {
             SandboxState::Failed { .. } => AgentState::Failed,
             SandboxState::Ended => AgentState::Ended,
             SandboxState::Up if self.interrupting.is_some() => AgentState::Interrupting,
-            SandboxState::Up if self.confirm.is_some() => AgentState::AwaitingConfirmation,
+            SandboxState::Up if !self.open_approvals.is_empty() => AgentState::AwaitingConfirmation,
             SandboxState::Up if self.has_work() => AgentState::Running,
             SandboxState::Up => AgentState::Idle,
         }
@@ -397,7 +399,7 @@ impl SessionState {
             SessionInput::EditQueue { item, content, remove } => self.edit_queue(&item, content, remove)?,
             SessionInput::SetModel { settings, .. } => self.set_model(settings, &mut d)?,
             SessionInput::PauseIdle { reason } => self.pause_idle(reason, &mut d)?,
-            SessionInput::StopIdle { .. } if self.has_work() || self.confirm.is_some() => {
+            SessionInput::StopIdle { .. } if self.has_work() || !self.open_approvals.is_empty() => {
                 return Err(RequestError::Busy);
             }
             SessionInput::StopIdle { reason } => self.stop(reason, context, &mut d)?,
@@ -413,18 +415,14 @@ impl SessionState {
                 );
             }
             SessionInput::HelloReceived { boot } => self.hello_received(boot, context, &mut d),
-            SessionInput::CommandAccepted { command } => {
-                self.outgoing.retain(|command_frame| command_frame.id != command)
-            }
+            SessionInput::CommandAccepted { command } => self.command_accepted(&command),
             SessionInput::TurnEnded { turn, outcome } => self.turn_ended(&turn, outcome, context, &mut d),
             SessionInput::UserActionEnded { user_action, outcome } => {
                 self.user_action_ended(&user_action, outcome, context, &mut d)
             }
             SessionInput::Steered { command } => self.steered(&command, &mut d),
-            SessionInput::SteerMissed { command } => self.requeue_missed(|steering| steering.command == command),
-            // The agent may not have noticed that its work is over. Then no later input would close
-            // the request.
-            SessionInput::ApprovalRequested { request } => self.confirm = self.is_running().then_some(request),
+            SessionInput::SteerMissed { command } => self.steer_missed(&command),
+            SessionInput::ApprovalRequested { request } => self.approval_requested(request),
             SessionInput::EscalationDue => self.escalate(context, &mut d),
             SessionInput::SandboxLost(exit) => self.sandbox_lost(exit, context, &mut d),
             SessionInput::SandboxFailed { why, stderr_tail } => self.sandbox_failed(why, stderr_tail, context, &mut d),

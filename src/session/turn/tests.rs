@@ -1,6 +1,7 @@
 //! Rules of a session, one line for each. The submodules hold longer cases.
 
 mod any_input;
+mod approvals;
 mod concurrent_actions;
 mod escalation;
 mod pauses;
@@ -239,6 +240,11 @@ fn steering_message_is_taken_in_or_queued() {
     check(&steering, SessionInput::Steered { command: "command-5".into() }, AgentState::Running, &["chat s"], &[]);
     let missed = SessionInput::SteerMissed { command: "command-5".into() };
     check(&steering, missed.clone(), AgentState::Running, &["queue 1"], &[]);
+    // Either report implies that the agent has the command.
+    for report in [SessionInput::Steered { command: "command-5".into() }, missed.clone()] {
+        let outgoing = RulesFixture::after(&with(steering.clone(), &[report])).state.outgoing;
+        assert!(outgoing.iter().all(|frame| frame.id != "command-5"), "{outgoing:?}");
+    }
     let over = with(steering, &[turn_ended(2, WorkOutcome::Done)]);
     check(&over, missed, AgentState::Running, &["chat s", "is running"], &["prompt turn-6 s"]);
     check(
@@ -499,26 +505,6 @@ fn ended_work_is_not_delivered_again() {
         SessionInput::UserActionEnded { user_action: "act-1".into(), outcome: WorkOutcome::Done },
     ];
     check(&user_action, up(), AgentState::Idle, &[], &[]);
-}
-
-#[test]
-fn approval_request_is_answered_once() {
-    let asked = with(working(), &[SessionInput::ApprovalRequested { request: "r".into() }]);
-    let answer = |request: &str| SessionInput::Confirm {
-        request: request.into(),
-        decision: ApprovalDecision::Allow,
-        reason: None,
-    };
-    check(
-        &working(),
-        SessionInput::ApprovalRequested { request: "r".into() },
-        AgentState::AwaitingConfirmation,
-        &["is awaiting_confirmation"],
-        &[],
-    );
-    check(&asked, answer("r"), AgentState::Running, &["confirm!", "confirmed", "is running"], &["answer r"]);
-    check_rejected(&asked, answer("q"), "no_request");
-    check_rejected(&with(asked, &[answer("r")]), answer("r"), "no_request");
 }
 
 /// Case: the agent is about to be stopped and has not noticed.
