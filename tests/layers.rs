@@ -24,6 +24,14 @@ const LAYERS: [&[&str]; 11] = [
     &["main"],
 ];
 
+/// Order of the modules inside a room, lowest first, one room a line. The room's own file
+/// (`mod.rs`) and its `tests` are above all others. Modules between two `<` do not import each
+/// other.
+#[rustfmt::skip]
+const INNER_LAYERS: &[(&str, &str)] = &[
+    ("session", "budget effect request_error usage view < transition < broadcast turn < messages render < pending < actor < commit decide < handlers reports request restart < testkit"),
+];
+
 /// Allowed imports from the same layer: (importer, imported path).
 const EXCEPTIONS: [(&str, &str); 2] = [("sandbox", "store::SessionId"), ("gateway", "store::SessionId")];
 
@@ -59,6 +67,36 @@ fn modules_import_only_from_layers_below() {
         wrong.is_empty(),
         "these imports go sideways or up:\n  {}\nMove what is shared to a lower layer, or pass it in from above (a trait \
          here, its implementation there). The order is LAYERS in tests/layers.rs",
+        wrong.join("\n  ")
+    );
+}
+
+#[test]
+fn modules_of_a_room_import_only_from_modules_below() {
+    let mut wrong = Vec::new();
+    for (room, order) in INNER_LAYERS {
+        let layers: Vec<Vec<&str>> = order.split(" < ").map(|layer| layer.split(' ').collect()).collect();
+        let layer_of = |module: &str| layers.iter().position(|layer| layer.contains(&module));
+        for (path, source) in sources().into_iter().filter(|(path, _)| module_of(path) == *room) {
+            let Some(importer) = inner_module_of(&path) else { continue };
+            let own = layer_of(&importer).unwrap_or_else(|| {
+                panic!("`{room}::{importer}` has no place yet: add it to INNER_LAYERS in tests/layers.rs, as low as it can be")
+            });
+            for imported in imports(&with_absolute_paths(&path, without_inline_tests(&source))) {
+                let Some(module) = imported.strip_prefix(room).and_then(|rest| rest.strip_prefix("::")) else {
+                    continue;
+                };
+                // A name without a layer is an item of the room's own file, above all modules.
+                if module != importer && layer_of(module).is_none_or(|layer| layer >= own) {
+                    wrong.push(format!("src/{}: `{imported}`", path.display()));
+                }
+            }
+        }
+    }
+    assert!(
+        wrong.is_empty(),
+        "these imports inside a room go sideways or up:\n  {}\nMove what is shared to a lower module. The order is \
+         INNER_LAYERS in tests/layers.rs",
         wrong.join("\n  ")
     );
 }
@@ -133,6 +171,39 @@ fn layer_of(module: &str) -> usize {
     LAYERS.iter().position(|layer| layer.contains(&module)).unwrap_or_else(|| {
         panic!("module `{module}` has no place yet: add it to LAYERS in tests/layers.rs, as low as it can be")
     })
+}
+
+/// Returns the module of a file inside its room: `turn` for `session/turn/rules.rs`.
+///
+/// `None` for the room's own file, and for tests of any module.
+fn inner_module_of(path: &Path) -> Option<String> {
+    let name = path.iter().nth(1)?.to_string_lossy().trim_end_matches(".rs").to_owned();
+    let is_test = path.iter().any(|part| part == "tests" || part == "tests.rs");
+    (name != "mod" && !is_test).then_some(name)
+}
+
+/// Replaces `super::` at the start of a path by the path that it stands for in this file.
+fn with_absolute_paths(path: &Path, source: &str) -> String {
+    let parts = path.iter().map(|part| part.to_string_lossy().trim_end_matches(".rs").to_owned());
+    let own: Vec<String> = parts.filter(|part| part != "mod").collect();
+    let mut text = String::new();
+    let mut rest = source;
+    while let Some(at) = rest.find("super::") {
+        text.push_str(&rest[..at]);
+        rest = &rest[at..];
+        let mut ancestors = own.as_slice();
+        while let (Some(after), Some((_, parent))) = (rest.strip_prefix("super::"), ancestors.split_last()) {
+            (rest, ancestors) = (after, parent);
+        }
+        let ancestors = ancestors.iter().flat_map(|part| [part.as_str(), "::"]);
+        text.extend(["crate::"].into_iter().chain(ancestors));
+    }
+    text + rest
+}
+
+/// Returns the source up to its inline tests, in which `super` means the module itself.
+fn without_inline_tests(source: &str) -> &str {
+    source.split("\nmod tests {").next().unwrap_or_default()
 }
 
 fn without_comments(source: &str) -> String {
@@ -214,6 +285,21 @@ fn imports_are_read() {
     check("use greenroom_crate::web;", &[]);
     check("use crate::session::{self, Turn};", &["session", "session::Turn"]);
     check("pub(crate) fn f() {}", &[]);
+}
+
+#[test]
+fn relative_paths_are_resolved() {
+    let check = |path: &str, source: &str, expected: &str| {
+        assert_eq!(with_absolute_paths(Path::new(path), source), expected, "{path}");
+    };
+    check("web/error.rs", "use super::{auth, state};", "use crate::web::{auth, state};");
+    check("web/routes/page.rs", "use super::super::error;", "use crate::web::error;");
+    check("web/routes/mod.rs", "super::error::f(); super::auth::g()", "crate::web::error::f(); crate::web::auth::g()");
+    check("session/turn/rules.rs", "use super::*;", "use crate::session::turn::*;");
+    assert_eq!(inner_module_of(Path::new("web/routes/page.rs")).as_deref(), Some("routes"));
+    assert_eq!(inner_module_of(Path::new("web/tests/fixture.rs")), None);
+    assert_eq!(inner_module_of(Path::new("session/turn/tests.rs")), None);
+    assert_eq!(inner_module_of(Path::new("session.rs")), None);
 }
 
 #[test]

@@ -11,13 +11,13 @@
 //!   before a delta. The results of the disk are read only if an acknowledgement is due or the
 //!   window is full. With a thousand agents, each further wake-up would find cold caches.
 
+mod history;
 mod in_flight;
 mod liveness;
 
 use std::{
     cell::Cell,
     future::{poll_fn, ready},
-    mem::take,
     sync::Arc,
     task::{Context, Poll, ready},
 };
@@ -25,11 +25,9 @@ use std::{
 use actix::{WeakAddr, prelude::SendError};
 use futures::{FutureExt, SinkExt, StreamExt, TryFutureExt, future::LocalBoxFuture, stream};
 use greenroom_protocol::{
-    CONTENT_LIMIT, Event, EventBody, LINK_FRAME_LIMIT, Observation, ObservationKind,
+    EventBody, LINK_FRAME_LIMIT, Observation, ObservationKind,
     link::{AgentHello, AgentReport, FromAgent, ToAgent},
-    observation::TruncationMark,
 };
-use serde::Deserialize;
 use tokio::{
     net::UnixStream,
     sync::{mpsc, oneshot},
@@ -55,7 +53,7 @@ use crate::{
         is_batchable,
         messages::{AwaitReports, CommandAccepted, HelloReceived, HelloRejected, Reported},
     },
-    store::{JournalEvent, ReadLimit, Seq, SessionId, Store, damage::read_past_damage},
+    store::{SessionId, Store},
     wake_batch::PollWhenWoken,
 };
 
@@ -69,12 +67,6 @@ const READ_BUFFER: usize = 3 << 10;
 const NAME_LIMIT: usize = 256;
 /// Longest boot id, in bytes. Each report stores the boot id in the session record.
 const BOOT_LIMIT: usize = 64;
-/// Journal bytes that go into one `history` frame.
-const HISTORY_FRAME_BYTES: usize = 256 << 10;
-/// Longest message that the history contains whole although its event is truncated, in bytes.
-/// About half of what the built-in agent sends to a model.
-const MESSAGE_LIMIT: usize = 256 << 10;
-
 /// Reason for the end of a connection.
 pub(super) enum DisconnectReason {
     /// The connection is closed. The next connection continues where this one stopped.
@@ -366,38 +358,6 @@ impl AgentConnection<'_> {
         }
     }
 
-    async fn send_history(&mut self, to: Seq) -> Result<(), DisconnectReason> {
-        let mut after = 0;
-        loop {
-            let limit = ReadLimit { events: 256, bytes: HISTORY_FRAME_BYTES };
-            let page = read_past_damage(&**self.store, self.id, after, limit).await;
-            let page = page.map_err(|e| DisconnectReason::Disconnected(format!("could not read the journal: {e}")))?;
-            let last = page.last().map_or(to, |(seq, _)| *seq);
-            let complete = last >= to || page.is_empty();
-            let (mut events, mut added_bytes) = (Vec::new(), 0);
-            for (_, event) in page.iter().filter(|(seq, _)| *seq <= to) {
-                let Ok(mut read) = serde_json::from_slice::<Event>(&event.json) else { continue };
-                if let Some(full) = self.full_message(event).await
-                    && let EventBody::Observation(Observation { content, .. }) = &mut read.body
-                {
-                    added_bytes += full.len();
-                    *content = full;
-                }
-                events.push(read);
-                if added_bytes > HISTORY_FRAME_BYTES {
-                    let part = ToAgent::History { events: take(&mut events), complete: false };
-                    self.send(encode_frame(&part)).await?;
-                    added_bytes = 0;
-                }
-            }
-            self.send(encode_frame(&ToAgent::History { events, complete })).await?;
-            if complete {
-                return Ok(());
-            }
-            after = last;
-        }
-    }
-
     async fn send(&mut self, text: Utf8Bytes) -> Result<(), DisconnectReason> {
         let mut frames = stream::iter(into_fragments(text).map(Ok));
         Ok(with_liveness_timeout(self.pause_flag, self.socket.send_all(&mut frames)).await??)
@@ -407,30 +367,6 @@ impl AgentConnection<'_> {
     /// agent is doing.
     async fn ping(&mut self) -> Result<(), DisconnectReason> {
         Ok(with_liveness_timeout(self.pause_flag, self.socket.send(Message::Ping(Bytes::new()))).await??)
-    }
-
-    /// Returns the whole text of a message whose event holds only a part.
-    ///
-    /// Returns `None` for a tool result, which the model gets truncated anyway. Returns `None` also
-    /// if the content is missing or too long. The event's text then states how much is left out.
-    async fn full_message(&self, event: &JournalEvent) -> Option<String> {
-        #[derive(Deserialize)]
-        struct TruncatedEvent {
-            extras: TruncatedExtras,
-        }
-        #[derive(Deserialize)]
-        struct TruncatedExtras {
-            truncated: Option<TruncationMark>,
-        }
-        if event.kind != "message" || event.json.len() < CONTENT_LIMIT {
-            return None;
-        }
-        let part: TruncatedEvent = serde_json::from_slice(&event.json).ok()?;
-        let href = part.extras.truncated?.href?;
-        let name = href.rsplit('/').next()?;
-        let full = self.store.content(self.id, name, 0, MESSAGE_LIMIT).await.ok()??;
-        let is_complete = full.bytes.len() as u64 == full.total;
-        is_complete.then(|| String::from_utf8(full.bytes.into()).ok())?
     }
 
     /// Decodes a frame. Returns `None` for a frame without a meaning here.

@@ -13,10 +13,10 @@ use std::{
     },
 };
 
-use actix::Recipient;
+use actix::prelude::*;
 use greenroom_protocol::{Delta, DeltaKind};
 
-use super::{messages::Published, transition::OpenItem};
+use super::transition::OpenItem;
 use crate::store::Seq;
 
 /// Newest bytes of a growing item that late subscribers receive.
@@ -83,6 +83,11 @@ struct LiveItem {
     /// Set when the event that ends the item is decided, on disk or not.
     is_over: bool,
 }
+
+/// Notice that there is more to pull. Idempotent: one notice may stand for many events and deltas.
+#[derive(Debug, Clone, Copy, Message)]
+#[rtype(result = "()")]
+pub struct Published;
 
 /// Subscription to a session. Dropping the subscription ends it.
 pub struct Subscription {

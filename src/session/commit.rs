@@ -2,22 +2,21 @@
 //!
 //! A transition's events go to the store at once, in order, even while earlier events are in flight
 //! to disk. Effects, answers and publication wait until the store has confirmed the transition and
-//! everything before it.
+//! everything before it. Only effects that stop something precede the append.
 
 use std::sync::Arc;
 
 use actix::prelude::*;
-use tokio::sync::{OwnedSemaphorePermit, oneshot};
 use tracing::error;
 
 use super::{
-    Session,
-    broadcast::ItemEnd,
+    actor::Session,
     effect::Effect,
-    messages::{DurableReply, RequestAccepted, RequestResult, SessionStopReason},
+    messages::SessionStopReason,
+    pending::{CommitReply, PendingTransition},
     render::RenderedEvents,
-    transition::{Escalation, NewEvent, Transition},
-    turn::RequestError,
+    request_error::RequestError,
+    transition::{NewEvent, Transition},
 };
 use crate::{
     store::{AppendBatch, AppendError, ReportMark, Seq, SessionRecord},
@@ -32,39 +31,6 @@ use crate::{
 /// the disk and the commit queue. Most transitions carry the session record, which contains the
 /// queued messages.
 pub(super) const IN_FLIGHT_LIMIT: usize = 16 << 20;
-
-/// Transition in flight to disk, with everything that waits for its commit.
-pub(super) struct PendingTransition {
-    /// Newest event on disk after this transition.
-    tail: Seq,
-    mark: Option<ReportMark>,
-    ended_items: Vec<ItemEnd>,
-    effects: Vec<Effect>,
-    escalation: Option<Escalation>,
-    replies: Vec<CommitReply>,
-    /// Bytes of this transition that go to disk.
-    bytes: usize,
-    /// Set for a record without an event. If its append fails, later appends cannot detect the
-    /// failure, because no event number is missing.
-    is_record_only: bool,
-    on_disk: bool,
-}
-
-/// Totals of all pending transitions.
-#[derive(Default)]
-pub(super) struct InFlightTotals {
-    bytes: usize,
-    record_only: usize,
-}
-
-/// Recipient of the result of a commit.
-pub(super) enum CommitReply {
-    Request(oneshot::Sender<RequestResult>, RequestAccepted),
-    Report(DurableReply),
-    /// Permit of the gateway. While too many notices are uncommitted, the gateway begins no further
-    /// call.
-    Notice(Option<OwnedSemaphorePermit>),
-}
 
 impl Session {
     /// Appends a transition to the journal, without waiting. When the transition is on disk,
@@ -264,24 +230,5 @@ impl Session {
     /// Returns true if a stop of the sandbox is decided or in flight.
     pub(super) fn is_stopping_sandbox(&self) -> bool {
         self.in_flight_stops.any_in_flight()
-    }
-}
-
-impl CommitReply {
-    // A receiver may be gone: its client left. The journal has the result.
-    fn confirm(self) {
-        match self {
-            CommitReply::Request(client, accepted) => drop(client.send(Ok(accepted))),
-            CommitReply::Report(agent) => drop(agent.send(Ok(()))),
-            CommitReply::Notice(permit) => drop(permit),
-        }
-    }
-
-    fn reject(self, error: &AppendError) {
-        match self {
-            CommitReply::Request(client, _) => drop(client.send(Err(RequestError::Journal(error.to_string())))),
-            // The report is not acknowledged, so the agent keeps it.
-            CommitReply::Report(_) | CommitReply::Notice(_) => {}
-        }
     }
 }

@@ -1,4 +1,4 @@
-//! Effects: what the rules order from the link. The link executes them in the order sent.
+//! Effects: actions of the link that the rules decide. The link executes them in the order sent.
 //!
 //! An effect is sent when its transition is on disk. An effect that only stops something is sent
 //! earlier, at the decision.

@@ -13,11 +13,13 @@ use greenroom_protocol::{Action, ObservationKind, client::ClientRequest};
 use tokio::sync::{OwnedSemaphorePermit, oneshot};
 
 use super::{
-    Session,
-    commit::{CommitReply, IN_FLIGHT_LIMIT},
+    actor::Session,
+    commit::IN_FLIGHT_LIMIT,
     messages::*,
+    pending::CommitReply,
+    request_error::RequestError,
     transition::Transition,
-    turn::{IdempotencyKey, RequestError, SessionInput},
+    turn::{IdempotencyKey, SessionInput},
     usage::add_call,
     view::SessionView,
 };
@@ -369,6 +371,15 @@ impl Handler<Passivate> for Session {
             ctx.stop();
         }
         can_stop
+    }
+}
+
+impl Handler<Purged> for Session {
+    type Result = ();
+
+    fn handle(&mut self, _: Purged, ctx: &mut Context<Session>) {
+        self.stop_reason = SessionStopReason::Passivated;
+        ctx.stop();
     }
 }
 

@@ -21,9 +21,10 @@ use greenroom_protocol::{
 };
 use tokio::sync::{OwnedSemaphorePermit, oneshot};
 
+pub use super::broadcast::Published;
 use super::{
     broadcast::{SessionBroadcast, Subscription},
-    turn::RequestError,
+    request_error::RequestError,
     view::SessionView,
 };
 use crate::{
@@ -131,11 +132,6 @@ pub struct AttachReply {
     /// Source of growing items for the subscriber. Dropping the subscription ends it.
     pub subscription: Subscription,
 }
-
-/// Notice that there is more to pull. Idempotent: one notice may stand for many events and deltas.
-#[derive(Debug, Clone, Copy, Message)]
-#[rtype(result = "()")]
-pub struct Published;
 
 /// Requests the session as `hello` and REST show it.
 #[derive(Debug, Message)]

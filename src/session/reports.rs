@@ -11,7 +11,7 @@ use greenroom_protocol::{
 use sha2::{Digest, Sha256};
 use tracing::warn;
 
-use super::{Session, commit::CommitReply, messages::*, transition::Transition, turn::SessionInput};
+use super::{actor::Session, messages::*, pending::CommitReply, transition::Transition, turn::SessionInput};
 use crate::store::{AppendError, ContentPiece, Epoch, ReportMark, SessionId, Store, StoreError};
 
 /// Longest part of an event kind's name that an error repeats, in bytes.

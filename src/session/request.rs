@@ -8,8 +8,9 @@ use actix::prelude::*;
 use tokio::sync::oneshot;
 
 use super::{
-    RequestError, Session,
+    actor::Session,
     messages::{End, Interrupt, Pause, Relay, Resume, Stop, UpdateMetadata},
+    request_error::RequestError,
 };
 
 /// Reason why a request has no answer.

@@ -10,7 +10,7 @@ use greenroom_protocol::{
 use tokio_util::sync::CancellationToken;
 
 use super::{
-    LinkFactory, Session, SessionDeps,
+    actor::{LinkFactory, Session, SessionDeps},
     effect::{Effect, LinkPort},
     messages::{HelloReceived, SessionStopped},
 };

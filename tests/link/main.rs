@@ -5,6 +5,7 @@
 //! of histories, each from a seed that a failure names. The module `scripted` tests agents that
 //! break the link's rules.
 
+mod lossy_link;
 mod model;
 mod scripted;
 
@@ -45,31 +46,18 @@ use greenroom_protocol::{
     link::{AgentReport, AgentSettings, ProviderApi},
     observation::{AgentState, TruncationMark},
 };
+use lossy_link::{CutRange, LossyLink, random_delay};
 use model::LinkModel;
-use tokio::{
-    io::{AsyncReadExt, AsyncWriteExt},
-    net::{UnixListener, UnixStream, unix},
-    task::JoinHandle,
-};
+use tokio::{net::UnixListener, task::JoinHandle};
 
 const HISTORIES: u64 = 1_000;
 const AT_ONCE: usize = 48;
-/// Number of cuts of a link before it is left alone, so that a history ends.
-const CUTS: usize = 25;
 /// Number of messages of the agent in one history.
 const MESSAGES: usize = 24;
 /// Number of user actions in one history.
 const USER_ACTIONS: usize = 8;
 /// Number of events before the session started. The agent receives them only with the history.
 const BEFORE: usize = 2;
-
-/// Range of a cut within a connection: after fewer than this many bytes, in either direction.
-#[derive(Debug, Clone, Copy)]
-enum CutRange {
-    /// In the first exchange, or soon after.
-    Early = 3_000,
-    Late = 12_000,
-}
 
 #[actix::test]
 async fn early_cut_links_deliver_exactly_once_in_order() {
@@ -334,13 +322,6 @@ async fn send_request(session: &Addr<Session>, n: usize, dice: &mut Rng) {
     random_delay(dice).await;
 }
 
-async fn random_delay(dice: &mut Rng) {
-    match dice.u8(0..4) {
-        0 => tokio::time::sleep(Duration::from_micros(dice.u64(0..3_000))).await,
-        _ => tokio::task::yield_now().await,
-    }
-}
-
 /// Returns true for an observation. An action and its observation have the same kind.
 fn is_result(event: &JournalEvent) -> bool {
     event.json.windows(13).any(|part| part == br#""observation""#)
@@ -369,57 +350,6 @@ fn check(events: &[Event], seed: u64) {
     assert_eq!(sayings, MESSAGES, "seed {seed}: messages");
     let expected: Vec<String> = (0..USER_ACTIONS).map(|n| format!("f{n}")).collect();
     assert_eq!(written, expected, "seed {seed}: user actions");
-}
-
-/// Stream between the two ends, with every fault that a stream may have.
-struct LossyLink {
-    dice: Rng,
-    agent: PathBuf,
-    cuts: Arc<AtomicUsize>,
-    cut: CutRange,
-}
-
-impl LossyLink {
-    async fn carry(mut self, server: UnixListener) {
-        loop {
-            let (up, _) = server.accept().await.expect("the socket is there");
-            let down = loop {
-                match UnixStream::connect(&self.agent).await {
-                    Ok(down) => break down,
-                    Err(_) => tokio::time::sleep(Duration::from_millis(1)).await,
-                }
-            };
-            let ((up_read, up_write), (down_read, down_write)) = (up.into_split(), down.into_split());
-            let mut bytes = || match self.cuts.load(Relaxed) {
-                CUTS.. => usize::MAX,
-                _ => self.dice.usize(0..self.cut as usize),
-            };
-            let (to_agent, to_server) = (bytes(), bytes());
-            tokio::select! {
-                () = copy(up_read, down_write, to_agent, self.dice.fork()) => {}
-                () = copy(down_read, up_write, to_server, self.dice.fork()) => {}
-            }
-            self.cuts.fetch_add(1, Relaxed);
-        }
-    }
-}
-
-/// Copies this many bytes in pieces of any size, then returns, possibly in the middle of a frame.
-async fn copy(mut from: unix::OwnedReadHalf, mut to: unix::OwnedWriteHalf, mut bytes: usize, mut dice: Rng) {
-    let mut piece = [0; 4096];
-    while bytes > 0 {
-        let len = dice.usize(1..=piece.len()).min(bytes);
-        let Ok(read @ 1..) = from.read(&mut piece[..len]).await else { return };
-        bytes -= read;
-        for part in piece[..read].chunks(dice.usize(1..=read)) {
-            if to.write_all(part).await.is_err() {
-                return;
-            }
-            if dice.u8(0..8) == 0 {
-                random_delay(&mut dice).await;
-            }
-        }
-    }
 }
 
 /// Receives the notices of stopped sessions.

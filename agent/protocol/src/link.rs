@@ -19,8 +19,8 @@
 //!   event, so a repeated report is stored once.
 //! - **Commands act once.** Each command carries an id. The agent keeps the id for its whole boot,
 //!   so a repeated command acts once.
-//! - **Cancel hints** stop work before the server's disk has answered. A hint is neither numbered nor
-//!   repeated, and names the work that it is for. The command `cancel` follows after the commit.
+//! - **Cancel hints** stop work before the server's disk has answered. A hint is neither numbered
+//!   nor repeated, and names the work that it is for. The command `cancel` follows.
 //! - **Boot id.** A new `boot` shows the server that the agent has restarted. The agent then holds
 //!   nothing except what `history` contains.
 //! - **Deltas** are neither numbered nor repeated. If a connection is cut, the whole item so far

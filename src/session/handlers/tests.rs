@@ -12,6 +12,7 @@ use tokio::sync::mpsc;
 use super::*;
 use crate::{
     session::{
+        LinkFactory,
         effect::{AgentDelivery, Effect},
         testkit,
     },
@@ -123,9 +124,8 @@ impl Handler<Effect> for EffectRecorder {
 async fn interrupt_stops_work_before_disk_and_cancels_after() {
     let store = Arc::new(FaultyStore::default());
     let (effect_tx, mut effects) = mpsc::unbounded_channel();
-    let make_link = Box::new(move |_, _: &SessionRecord, _| {
-        testkit::link_port(EffectRecorder(effect_tx.clone()).start().recipient())
-    });
+    let make_link: Box<LinkFactory> =
+        Box::new(move |_, _, _| testkit::link_port(EffectRecorder(effect_tx.clone()).start().recipient()));
     let (_, session) = testkit::idle_session_with_link(store.clone(), make_link).await;
     let relay = Relay { request: say("work"), idempotency_key: None };
     session.send(relay).await.expect("session actor is running").expect("request is accepted");

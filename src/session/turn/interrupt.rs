@@ -56,7 +56,7 @@ impl SessionState {
         d.escalation = Some(Escalation::Arm(CANCEL_GRACE_MS));
     }
 
-    /// Orders what stops the running work before the disk has answered.
+    /// Adds the effects that stop the running work before the disk has answered.
     ///
     /// If the append fails then, the agent was cancelled, and nothing else has happened.
     pub(super) fn stop_early(&self, d: &mut Transition) {

@@ -1,9 +1,10 @@
 //! Rules of a session. Pure: no clock, no socket, no store. Each row in `tests.rs` is a rule.
 //!
+//! - `input`: the inputs.
 //! - `client_requests`: what people and the sweeper request. `queue_limits`: room for it.
 //! - `external_inputs`: what agent, sandbox and link report.
 //! - `interrupt`: the steps of an interrupt, and the receipt. `approvals`: open approval requests.
-//! - `dedup_cache`: idempotency keys. `request_error`: reasons for a rejection.
+//! - `dedup_cache`: idempotency keys.
 //!
 //! [`SessionState::decide`] maps each [`SessionInput`] to a [`Transition`] or to a
 //! [`RequestError`]. A transition has the events to commit and the effects that follow. After an
@@ -20,9 +21,9 @@ mod approvals;
 mod client_requests;
 mod dedup_cache;
 mod external_inputs;
+mod input;
 mod interrupt;
 mod queue_limits;
-mod request_error;
 #[cfg(test)]
 mod tests;
 
@@ -30,8 +31,7 @@ use std::collections::VecDeque;
 
 use greenroom_protocol::{
     Action, EventSource, Observation, ObservationKind,
-    action::{ApprovalDecision, MessageMode},
-    link::{AgentCommand, AgentSettings, CommandFrame, WorkOutcome},
+    link::{AgentCommand, CommandFrame},
     observation::{AgentState, EscalationStep, QueueItem, SandboxPhase},
 };
 use serde::{Deserialize, Serialize};
@@ -39,16 +39,14 @@ use serde::{Deserialize, Serialize};
 use self::approvals::OpenApprovals;
 pub use self::{
     dedup_cache::{IdempotencyKey, request_digest},
-    request_error::RequestError,
+    input::SessionInput,
 };
 use super::{
     effect::{AgentDelivery, Effect, RecordedSandbox},
+    request_error::RequestError,
     transition::{DecisionContext, Escalation, Transition},
 };
-use crate::{
-    sandbox::{SandboxExit, SandboxIsolation},
-    store::{OpaqueState, Seq},
-};
+use crate::store::{OpaqueState, Seq};
 
 /// Time from the first step of an interrupt to the second, in milliseconds. The agent should stop
 /// by itself in that time.
@@ -171,94 +169,6 @@ struct PendingInterrupt {
     what: Vec<String>,
     /// Set if the partial text of an interrupted item was kept.
     partial: bool,
-}
-
-/// Input of the rules: a request, a report or a timer.
-#[derive(Debug, Clone, PartialEq)]
-pub enum SessionInput {
-    // Requests of people.
-    Start {
-        task: String,
-    },
-    Message {
-        content: String,
-        mode: MessageMode,
-        attachments: Vec<String>,
-    },
-    /// User action: `run`, `read`, `write` or `browse`.
-    UserAction(Action),
-    Interrupt,
-    Pause,
-    Resume,
-    Stop {
-        reason: Option<String>,
-    },
-    End,
-    Confirm {
-        request: String,
-        decision: ApprovalDecision,
-        reason: Option<String>,
-    },
-    EditQueue {
-        item: String,
-        content: Option<String>,
-        remove: bool,
-    },
-    SetModel {
-        settings: AgentSettings,
-        /// New title. The rules ignore the title, which changes together with the model.
-        title: Option<String>,
-    },
-    // Requests of the sweeper.
-    PauseIdle {
-        reason: String,
-    },
-    /// Stop after a long pause without work.
-    StopIdle {
-        reason: Option<String>,
-    },
-    // Reports of agent, sandbox and timer.
-    /// First input of a new session.
-    SessionCreated,
-    SandboxPhaseChanged {
-        phase: SandboxPhase,
-        detail: String,
-        isolation: Option<SandboxIsolation>,
-    },
-    HelloReceived {
-        boot: String,
-    },
-    CommandAccepted {
-        command: String,
-    },
-    TurnEnded {
-        turn: String,
-        outcome: WorkOutcome,
-    },
-    UserActionEnded {
-        user_action: String,
-        outcome: WorkOutcome,
-    },
-    Steered {
-        command: String,
-    },
-    SteerMissed {
-        command: String,
-    },
-    /// Approval request of the agent.
-    ApprovalRequested {
-        request: String,
-    },
-    EscalationDue,
-    SandboxLost(SandboxExit),
-    SandboxFailed {
-        why: String,
-        stderr_tail: Option<String>,
-    },
-    EffectFailed {
-        what: &'static str,
-        why: String,
-    },
 }
 
 impl Default for SessionState {

@@ -3,16 +3,24 @@
 mod any_input;
 mod approvals;
 mod concurrent_actions;
-mod escalation;
+mod idempotency_keys;
+mod interrupts;
 mod pauses;
 mod queue_limits;
 
-use greenroom_protocol::{DeltaKind, EventBody, link::ProviderApi};
+use greenroom_protocol::{
+    DeltaKind, EventBody,
+    action::{ApprovalDecision, MessageMode},
+    link::{AgentSettings, ProviderApi, WorkOutcome},
+};
 
 use super::*;
-use crate::session::{
-    effect::{AfterStop, InFlightStops},
-    transition::OpenItem,
+use crate::{
+    sandbox::SandboxExit,
+    session::{
+        effect::{AfterStop, InFlightStops},
+        transition::OpenItem,
+    },
 };
 
 /// Session state with the journal that its transitions would create.
@@ -306,99 +314,6 @@ fn user_actions_run_one_at_a_time_beside_agent() {
 }
 
 #[test]
-fn interrupt_ends_running_turn() {
-    let asked = ["interrupt!", "is interrupting"];
-    check(
-        &working(),
-        SessionInput::Interrupt,
-        AgentState::Interrupting,
-        &asked,
-        &["hint turn-2", "abort streams", "cancel"],
-    );
-    check_rejected(&[SessionInput::SessionCreated, up()], SessionInput::Interrupt, "nothing_to_interrupt");
-    check_rejected(&[SessionInput::SessionCreated, start("t")], SessionInput::Interrupt, "nothing_to_interrupt");
-    let interrupting = with(working(), &[SessionInput::Interrupt]);
-    let receipt = ["interrupted the command `ls` by Cancel", "is idle"];
-    check(&interrupting, turn_ended(2, cancelled("the command `ls`")), AgentState::Idle, &receipt, &[]);
-    let late = ["interrupted the turn, which had just ended by Cancel", "is idle"];
-    check(&interrupting, turn_ended(2, WorkOutcome::Done), AgentState::Idle, &late, &[]);
-}
-
-#[test]
-fn interrupt_waits_for_turn_and_action_and_drops_queued_actions() {
-    let both = with(working(), &[run(), run()]);
-    check(
-        &both,
-        SessionInput::Interrupt,
-        AgentState::Interrupting,
-        &["interrupt!", "error not_begun", "is interrupting"],
-        &["hint turn-2 act-4", "abort streams", "cancel"],
-    );
-    let turn_gone = with(both, &[SessionInput::Interrupt, turn_ended(2, cancelled("a"))]);
-    let action_ended = SessionInput::UserActionEnded { user_action: "act-4".into(), outcome: cancelled("b") };
-    check(&turn_gone, action_ended, AgentState::Idle, &["interrupted a and b by Cancel", "is idle"], &[]);
-}
-
-#[test]
-fn second_interrupt_restarts_agent() {
-    let given = with(working(), &[SessionInput::Interrupt]);
-    let events = ["interrupt!", "interrupted the turn by RestartAgent", "is starting"];
-    check(&given, SessionInput::Interrupt, AgentState::Starting, &events, &["restart"]);
-    let back = with(given, &[SessionInput::Interrupt]);
-    check(
-        &back,
-        SessionInput::HelloReceived { boot: "b2".into() },
-        AgentState::Idle,
-        &["sandbox Ready", "is idle"],
-        &[],
-    );
-}
-
-#[test]
-fn queue_is_paused_after_interrupt_until_next_input() {
-    let paused = with(working(), &[say("m"), SessionInput::Interrupt]);
-    let stopped = ["interrupted x by Cancel", "is idle"];
-    check(&paused, turn_ended(2, cancelled("x")), AgentState::Idle, &stopped, &[]);
-    let paused = with(paused, &[turn_ended(2, cancelled("x"))]);
-    check(
-        &paused,
-        SessionInput::Resume,
-        AgentState::Running,
-        &["resume!", "chat m", "queue 0", "is running"],
-        &["prompt turn-6 m"],
-    );
-    check(
-        &paused,
-        say("n"),
-        AgentState::Running,
-        &["message!", "chat m", "queue 1", "is running"],
-        &["prompt turn-7 m"],
-    );
-    check(&paused, run(), AgentState::Running, &["run!", "is running"], &["user action act-6"]);
-    let steered = with(working(), &[say_as(MessageMode::Steer, "s"), SessionInput::Interrupt]);
-    let missed = with(steered, &[SessionInput::SteerMissed { command: "command-5".into() }]);
-    check(&missed, turn_ended(2, cancelled("x")), AgentState::Idle, &stopped, &[]);
-}
-
-#[test]
-fn message_can_interrupt() {
-    let events = ["message!", "queue 1", "is interrupting"];
-    check(
-        &working(),
-        say_as(MessageMode::Interrupt, "m"),
-        AgentState::Interrupting,
-        &events,
-        &["hint turn-2", "abort streams", "cancel"],
-    );
-    let given = with(working(), &[say_as(MessageMode::Interrupt, "m")]);
-    let events = ["interrupted x by Cancel", "chat m", "queue 0", "is running"];
-    check(&given, turn_ended(2, cancelled("x")), AgentState::Running, &events, &["prompt turn-6 m"]);
-    // Nothing runs yet, so nothing is interrupted.
-    let queued = [SessionInput::SessionCreated, run()];
-    check(&queued, say_as(MessageMode::Interrupt, "m"), AgentState::Starting, &["message!", "queue 1"], &[]);
-}
-
-#[test]
 fn stopped_session_starts_again() {
     let events = ["stop!", "interrupted the turn by Sandbox", "is stopped"];
     check(
@@ -565,34 +480,4 @@ fn sandbox_exit_is_reported_with_code_cause_and_stderr() {
         assert_eq!(transition.new_events[0].body, Observation { kind: expected, content: reason.to_owned() }.into());
         assert_eq!((rules.state.visible_state(), rules.state.reason().as_deref()), (AgentState::Failed, Some(reason)));
     }
-}
-
-#[test]
-fn idempotency_keys_are_kept_for_the_newest_requests() {
-    let key_of = |key: &str, digest| IdempotencyKey { key: key.into(), digest };
-    let mut state = SessionState::default();
-    state.add_to_dedup_cache(key_of("a", 1), Some(7));
-    state.add_to_dedup_cache(key_of("b", 2), None);
-    assert_eq!(state.find_in_dedup_cache(&key_of("a", 1)), Ok(Some(Some(7))));
-    assert_eq!(state.find_in_dedup_cache(&key_of("b", 2)), Ok(Some(None)));
-    assert_eq!(state.find_in_dedup_cache(&key_of("c", 2)), Ok(None));
-    assert_eq!(state.find_in_dedup_cache(&key_of("b", 1)), Err(RequestError::IdReused("b".into())));
-    // An older version stored no digests.
-    let mut stored = serde_json::to_value(&state).expect("session state serializes");
-    stored.as_object_mut().expect("session state is an object").remove("digests");
-    let mut state: SessionState = serde_json::from_value(stored).expect("session state deserializes");
-    state.add_to_dedup_cache(key_of("c", 3), Some(9));
-    assert_eq!(
-        state.find_in_dedup_cache(&key_of("a", 5)),
-        Ok(Some(Some(7))),
-        "a key without a digest matches any request"
-    );
-    assert_eq!(state.find_in_dedup_cache(&key_of("c", 5)), Err(RequestError::IdReused("c".into())));
-    for n in 0..63 {
-        state.add_to_dedup_cache(key_of(&format!("later {n}"), n), None);
-    }
-    assert_eq!(state.find_in_dedup_cache(&key_of("b", 2)), Ok(None));
-    assert_eq!(state.find_in_dedup_cache(&key_of("c", 3)), Ok(Some(Some(9))));
-    state.add_to_dedup_cache(key_of("d", 4), None);
-    assert_eq!(state.find_in_dedup_cache(&key_of("c", 3)), Ok(None));
 }

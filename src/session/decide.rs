@@ -1,0 +1,124 @@
+//! Decisions: passes an input to the rules, and keeps record and timer in step with the result.
+
+use std::{sync::Arc, time::Duration};
+
+use actix::prelude::*;
+use greenroom_protocol::{EventBody, EventSource, Observation, ObservationKind};
+use tracing::error;
+
+use super::{
+    actor::Session,
+    pending::CommitReply,
+    request_error::RequestError,
+    transition::{DecisionContext, Escalation, NewEvent, Transition},
+    turn::SessionInput,
+};
+use crate::{clock, sandbox::SandboxIsolation, store::SessionRecord};
+
+/// Characters of a task that become the session's title.
+const TITLE_CHARS: usize = 80;
+
+/// Longest title that a client may give, in characters.
+///
+/// Every session list contains the title, and memory holds it as long as the session is known.
+const MAX_TITLE_CHARS: usize = 200;
+/// Longest other name that a client may give, in bytes. The reasons are those of
+/// [`MAX_TITLE_CHARS`].
+const MAX_NAME_BYTES: usize = 1024;
+
+impl Session {
+    /// Decides and commits an input that has no sender to answer.
+    pub(super) fn apply(&mut self, input: SessionInput, ctx: &mut Context<Session>) {
+        if let Err(error) = self.decide(input).map(|transition| self.commit(transition, None, Vec::new(), ctx)) {
+            // Only client requests can be rejected, and those are answered by `handle_request`.
+            error!(session = %self.id, "an input without a sender was rejected: {error}");
+        }
+    }
+
+    pub(super) fn decide(&mut self, input: SessionInput) -> Result<Transition, RequestError> {
+        if let SessionInput::SetModel { settings, title } = &input {
+            check_name("model", &settings.model)?;
+            check_title(title.as_deref())?;
+        }
+        let open = self.broadcast.open_items();
+        let now_ms = clock::now_ms();
+        let record = self.record_after(&input);
+        self.state_changed = true;
+        let context = DecisionContext { tail: self.tail, now_ms, open: &open, in_flight_stops: &self.in_flight_stops };
+        let transition = self.state.decide(input, context)?;
+        if let Some(record) = record {
+            self.record = Arc::new(record);
+            self.record_changed = true;
+        }
+        Ok(transition)
+    }
+
+    /// Returns the record after `input`, if `input` changes more of the record than its state.
+    fn record_after(&self, input: &SessionInput) -> Option<SessionRecord> {
+        match input {
+            SessionInput::SetModel { settings, title } => {
+                let mut record = SessionRecord { model: settings.model.clone(), ..SessionRecord::clone(&self.record) };
+                record.title = title.clone().unwrap_or(record.title);
+                Some(record)
+            }
+            SessionInput::Start { task: text } | SessionInput::Message { content: text, .. }
+                if self.record.title.is_empty() =>
+            {
+                let title = text.trim().lines().next().unwrap_or_default().chars().take(TITLE_CHARS).collect();
+                Some(SessionRecord { title, ..SessionRecord::clone(&self.record) })
+            }
+            SessionInput::SandboxPhaseChanged { isolation: Some(SandboxIsolation { driver, .. }), .. }
+                if self.record.sandbox != *driver =>
+            {
+                Some(SessionRecord { sandbox: (*driver).to_owned(), ..SessionRecord::clone(&self.record) })
+            }
+            _ => None,
+        }
+    }
+
+    /// Commits an observation that needs no decision.
+    pub(super) fn commit_observation(
+        &mut self,
+        kind: ObservationKind,
+        replies: Vec<CommitReply>,
+        ctx: &mut Context<Session>,
+    ) {
+        let body: EventBody = Observation { kind, content: String::new() }.into();
+        self.commit_event(NewEvent { source: EventSource::Server, cause: None, item: None, body }, None, replies, ctx);
+    }
+
+    pub(super) fn set_escalation(&mut self, escalation: Escalation, ctx: &mut Context<Session>) {
+        if let Some(armed) = self.escalation_timer.take() {
+            ctx.cancel_future(armed);
+        }
+        if let Escalation::Arm(ms) = escalation {
+            let due = |session: &mut Session, ctx: &mut Context<Session>| {
+                session.escalation_timer = None;
+                session.apply(SessionInput::EscalationDue, ctx);
+            };
+            self.escalation_timer = Some(ctx.run_later(Duration::from_millis(ms), due));
+        }
+    }
+}
+
+/// Checks the length of a title.
+///
+/// # Errors
+/// Returns [`RequestError::BadArgs`] for a title of more than 200 characters.
+pub fn check_title(title: Option<&str>) -> Result<(), RequestError> {
+    match title.map_or(0, |title| title.chars().count()) {
+        0..=MAX_TITLE_CHARS => Ok(()),
+        count => Err(RequestError::BadArgs(format!("`title` has {count} characters; it may have {MAX_TITLE_CHARS}"))),
+    }
+}
+
+/// Checks the length of the name that is given for the argument `what`.
+///
+/// # Errors
+/// Returns [`RequestError::BadArgs`] for a name of more than 1,024 bytes.
+pub fn check_name(what: &str, name: &str) -> Result<(), RequestError> {
+    match name.len() {
+        0..=MAX_NAME_BYTES => Ok(()),
+        bytes => Err(RequestError::BadArgs(format!("`{what}` has {bytes} bytes; it may have {MAX_NAME_BYTES}"))),
+    }
+}
