@@ -34,12 +34,12 @@ use crate::{
     frontend::{ATTACH_TIMEOUT, SessionProvider, disk_stalled_error},
     gateway::Gateway,
     link::StartLimiter,
+    net::KeyedThreads,
     sandbox::SandboxDriver,
     session::{
         self, IdempotencyKey, RequestError, Session,
         messages::{Flush, Passivate, SessionStopped, Stop},
     },
-    session_threads::SessionThreads,
     store::{SessionId, SessionSnapshot, Store, StoreError},
 };
 
@@ -54,7 +54,7 @@ pub struct DirectoryParts {
     pub runs: PathBuf,
     pub workspaces: PathBuf,
     pub homes: PathBuf,
-    pub threads: SessionThreads,
+    pub threads: KeyedThreads,
     /// Builds the sessions' dependencies, given the address that stopped sessions report to.
     pub sessions: Box<dyn FnOnce(Recipient<SessionStopped>) -> session::SessionDeps + Send>,
 }
@@ -69,7 +69,7 @@ pub struct Directory {
     /// Sessions that are being created and whose sandboxes are not yet in the start queue.
     creating: usize,
     session_dirs: [PathBuf; 3],
-    threads: SessionThreads,
+    threads: KeyedThreads,
     sessions: Arc<session::SessionDeps>,
     slots: HashMap<SessionId, SessionSlot>,
     keys: IdempotencyKeys,
@@ -193,7 +193,7 @@ impl Directory {
     }
 
     fn start_session(&mut self, id: SessionId, ctx: &mut Context<Directory>) {
-        let (threads, home) = (self.threads.clone(), self.threads.thread_of(id));
+        let (threads, home) = (self.threads.clone(), self.threads.thread_of(&id));
         let (store, parts) = (self.store.clone(), self.sessions.clone());
         let stop_cause = self.stop_cause(id);
         let started = async move {
@@ -372,7 +372,7 @@ impl SessionProvider for Addr<Directory> {
         digest.copy_from_slice(&Sha256::digest(json)[..16]);
         let key = key.map(|key| format!("{key} {:032x}", u128::from_be_bytes(digest)));
         let created = self
-            .send(Create { new, key, dedup_key, preferred_thread: SessionThreads::current() })
+            .send(Create { new, key, dedup_key, preferred_thread: KeyedThreads::current() })
             .await
             .unwrap_or_else(|_| Err(shutting_down()))?;
         Ok((created.view.id, created.session))

@@ -14,13 +14,13 @@
 //! | [`data`] | data directory: layout, access rights, lock, access token |
 //! | [`telemetry`] [`clock`] | logs and counters; the wall clock |
 //! | [`actor_registry`] | live actors, as `GET /api/admin/actors` lists them |
-//! | [`allocator`] [`wake_batch`] | memory allocator; batches of wake-ups from other threads |
+//! | [`allocator`] | memory allocator |
+//! | [`net`] | listener, connections that leave HTTP, threads by key, wake batches |
 //! | [`store`] | journal: append-only log on disk, with an index |
 //! | `greenroom_jailer` | crate `agent/jailer`: builds a process jail, and outlives the server |
 //! | [`sandbox`] | port to the sandboxes, and a registry of drivers: Docker, process jails |
 //! | [`gateway`] | proxy to the model providers; only holder of model keys |
 //! | [`session`] | **Session actor**: decides by pure rules, appends to the journal, publishes |
-//! | [`session_threads`] | threads that sessions, their links and their sockets run on |
 //! | [`frontend`] | FrontendSocket actor: one attached client, as a cursor over the journal |
 //! | [`link`] | AgentLink actor: one session's sandbox, and the WebSocket to its agent |
 //! | [`directory`] | Directory actor: starts session actors, and maps session ids to addresses |
@@ -51,13 +51,12 @@ pub mod doctor;
 pub mod frontend;
 pub mod gateway;
 pub mod link;
+pub mod net;
 pub mod sandbox;
 pub mod server;
 pub mod session;
-pub mod session_threads;
 pub mod store;
 pub mod sweeper;
 pub mod telemetry;
 pub mod transfer;
-pub mod wake_batch;
 pub mod web;

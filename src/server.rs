@@ -1,14 +1,10 @@
 //! Server: assembles the parts, and shuts them down.
 
-use std::{io, net::TcpListener, sync::Arc, time::Duration};
+use std::{io, sync::Arc, time::Duration};
 
 use actix::Addr;
 use greenroom_protocol::link::AgentSettings;
-use rustix::net::sockopt;
-use tokio::{
-    net::TcpSocket,
-    signal::unix::{Signal, SignalKind, signal},
-};
+use tokio::signal::unix::{Signal, SignalKind, signal};
 use tokio_util::sync::CancellationToken;
 use tracing::{info, warn};
 
@@ -20,12 +16,12 @@ use crate::{
     frontend,
     gateway::{Gateway, GatewayError},
     link::{self, AgentLink},
+    net::{self, KeyedThreads},
     sandbox::{
         DataDirExposed, SandboxDriver, SandboxError, SandboxLocations, SandboxNode, WorkspaceDirs,
         check_volumes_exclude, remove_tree, sandbox_paths,
     },
     session,
-    session_threads::SessionThreads,
     store::{self, OpenError, SessionRecord},
     sweeper::{self, Sweeper},
     web,
@@ -36,16 +32,6 @@ mod driver;
 /// Agent binary for every sandbox. Built with this server, so the versions always match.
 static AGENT_BINARY: &[u8] = include_bytes!(env!("GREENROOM_AGENT_BIN"));
 
-/// Accept backlog of the listener, as far as the kernel allows it.
-///
-/// When the backlog is full, clients retry after 1 s. All clients reconnect at once after a
-/// restart.
-const ACCEPT_BACKLOG: u32 = 4096;
-/// Idle time after which the kernel probes a connection. Sockets and event streams have shorter
-/// limits of their own.
-const KEEPALIVE_INTERVAL: Duration = Duration::from_secs(60);
-/// Time after which the kernel closes a connection whose probes or data are not acknowledged.
-const UNACKED_TIMEOUT: Duration = Duration::from_secs(300);
 /// Time limit for metering the running model calls at shutdown.
 const METERING_TIMEOUT: Duration = Duration::from_millis(500);
 /// Time limit for the clients at shutdown.
@@ -101,7 +87,9 @@ pub async fn start(config: Config) -> Result<RunningServer, StartError> {
     let node = data.node()?;
     let claim = data.claim_node(&node)?;
     // The port before the journal, so that the likelier mistake is reported first.
-    let listener = listen(&config)?;
+    let address = config.server.bind;
+    let listener =
+        net::listen(address).map_err(|source| StartError::Listen { address: address.to_string(), source })?;
     let bound = listener.local_addr()?;
     let store = store::open(&config.data, &data)?;
     let gateway = Gateway::new(config.model.clone())?;
@@ -134,7 +122,7 @@ pub async fn start(config: Config) -> Result<RunningServer, StartError> {
     });
     let (settings, models) = (agent_settings(config.clone(), gateway.clone()), gateway.clone());
     let (session_store, session_registry) = (store.clone(), actor_registry.clone());
-    let threads = SessionThreads::start();
+    let threads = KeyedThreads::start();
     let directory = Directory::start(directory::DirectoryParts {
         store: store.clone(),
         actor_registry: actor_registry.clone(),
@@ -271,23 +259,6 @@ async fn stop_all_sandboxes(sandbox: &dyn SandboxDriver) {
     futures::future::join_all(stops).await;
 }
 
-fn listen(config: &Config) -> Result<TcpListener, StartError> {
-    let address = config.server.bind;
-    let listen = || {
-        let socket = if address.is_ipv4() { TcpSocket::new_v4() } else { TcpSocket::new_v6() }?;
-        // Connections of the previous server may still be closing.
-        socket.set_reuseaddr(true)?;
-        // Accepted connections inherit these options.
-        socket.set_keepalive(true)?;
-        sockopt::set_tcp_keepidle(&socket, KEEPALIVE_INTERVAL)?;
-        sockopt::set_tcp_keepintvl(&socket, KEEPALIVE_INTERVAL)?;
-        sockopt::set_tcp_user_timeout(&socket, UNACKED_TIMEOUT.as_millis() as u32)?;
-        socket.bind(address)?;
-        socket.listen(ACCEPT_BACKLOG)?.into_std()
-    };
-    listen().map_err(|source| StartError::Listen { address: address.to_string(), source })
-}
-
 /// Returns the function that derives an agent's settings from its session's record.
 fn agent_settings(config: Arc<Config>, gateway: Gateway) -> Box<dyn Fn(&SessionRecord) -> AgentSettings + Send + Sync> {
     Box::new(move |record| AgentSettings {
@@ -297,28 +268,4 @@ fn agent_settings(config: Arc<Config>, gateway: Gateway) -> Box<dyn Fn(&SessionR
         run_timeout_s: config.agent.run_timeout.whole_seconds(),
         max_steps: config.agent.max_steps,
     })
-}
-
-#[cfg(test)]
-mod tests {
-    use std::net::TcpStream;
-
-    use super::*;
-
-    #[tokio::test]
-    async fn accepted_connections_detect_vanished_clients() {
-        let mut config = Config::with_data_dir("/nowhere");
-        config.server.bind = "127.0.0.1:0".parse().expect("the address is valid");
-        let listener = listen(&config).expect("a port is free");
-        listener.set_nonblocking(false).expect("the listener is a socket");
-        let _client =
-            TcpStream::connect(listener.local_addr().expect("the listener is bound")).expect("the listener accepts");
-        let (connection, _) = listener.accept().expect("a client has connected");
-        assert!(sockopt::socket_keepalive(&connection).expect("the option is readable"));
-        assert_eq!(sockopt::tcp_keepidle(&connection).expect("the option is readable"), KEEPALIVE_INTERVAL);
-        assert_eq!(
-            sockopt::tcp_user_timeout(&connection).expect("the option is readable"),
-            UNACKED_TIMEOUT.as_millis() as u32
-        );
-    }
 }

@@ -65,7 +65,7 @@ impl Handler<Create> for Directory {
         if let Err(error) = self.start_limiter.admit(self.creating + 1) {
             return Box::pin(fut::ready(Err(error)));
         }
-        let id = self.threads.new_session_id(preferred_thread);
+        let id = self.threads.generate_key(preferred_thread, SessionId::generate);
         let record = match self.record(id, &new, key.clone()) {
             Ok(record) => SessionRecord { actor_state: initial_state(dedup_key), ..record },
             Err(error) => return Box::pin(fut::ready(Err(error))),

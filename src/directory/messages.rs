@@ -4,8 +4,8 @@ use actix::prelude::*;
 use tokio::sync::oneshot;
 
 use crate::{
+    net::ThreadIndex,
     session::{IdempotencyKey, RequestError, Session, SessionView},
-    session_threads::ThreadIndex,
     store::SessionId,
 };
 

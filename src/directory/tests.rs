@@ -113,7 +113,7 @@ struct DirectoryTestHarness {
     stops: Arc<Mutex<Vec<Effect>>>,
     /// Threads on which sessions created their links.
     links: Arc<Mutex<Vec<ThreadId>>>,
-    threads: SessionThreads,
+    threads: KeyedThreads,
     start_limiter: Arc<StartLimiter>,
 }
 
@@ -121,7 +121,7 @@ fn harness(store: Arc<FaultyStore>) -> DirectoryTestHarness {
     let recorded: Arc<Mutex<Vec<String>>> = Arc::default();
     let stops: Arc<Mutex<Vec<Effect>>> = Arc::default();
     let links: Arc<Mutex<Vec<ThreadId>>> = Arc::default();
-    let (link_threads, threads) = (links.clone(), SessionThreads::start());
+    let (link_threads, threads) = (links.clone(), KeyedThreads::start());
     let gateway = Gateway::new(Config::with_data_dir("/nonexistent").model).expect("a gateway without keys");
     let (actor_registry, start_limiter) = (ActorRegistry::default(), Arc::new(StartLimiter::new(8, 8)));
     let (session_store, session_registry, link) =
@@ -464,7 +464,7 @@ async fn session_runs_on_preferred_thread() {
         let created =
             harness.directory.send(create).await.expect("the actor is alive").expect("the session is created");
         assert!(created.session.connected());
-        assert_eq!(harness.threads.thread_of(created.view.id), preferred, "the id names the thread");
+        assert_eq!(harness.threads.thread_of(&created.view.id), preferred, "the id names the thread");
         assert_eq!(harness.links.lock().expect("lock is never poisoned: no holder panics").pop(), Some(thread));
     }
 }

@@ -10,7 +10,7 @@ use tokio::time::sleep;
 use tokio_util::sync::CancellationToken;
 
 use super::credit::Credit;
-use crate::{data::AccessGrant, wake_batch::PollWhenWoken};
+use crate::{data::AccessGrant, net::wake_batch::PollWhenWoken};
 
 /// Interval of heartbeats.
 const HEARTBEAT: Duration = Duration::from_secs(15);

@@ -2,11 +2,13 @@
 //! closing the connection.
 //!
 //! No frame is larger than [`CLIENT_FRAME_LIMIT`]: the transport splits larger ones
-//! (`web/ws_transport/oversize_frames.rs`).
+//! (`net/ws_transport/oversize_frames.rs`).
 
-use actix_http::ws::{Item, Message};
 use actix_web::web::{Bytes, BytesMut};
+use actix_web_actors::ws::Message;
 use greenroom_protocol::CLIENT_FRAME_LIMIT;
+
+use crate::net::FragmentItem;
 
 /// Result of receiving one frame.
 #[derive(Debug, PartialEq, Eq)]
@@ -48,12 +50,12 @@ impl FrameAssembler {
         }
     }
 
-    fn receive_fragment(&mut self, item: Item) -> ReceivedFrame {
+    fn receive_fragment(&mut self, item: FragmentItem) -> ReceivedFrame {
         match item {
-            Item::FirstText(bytes) => self.begin(FragmentedKind::Text, &bytes),
-            Item::FirstBinary(bytes) => self.begin(FragmentedKind::NotText, &bytes),
-            Item::Continue(bytes) => self.add(&bytes),
-            Item::Last(bytes) => {
+            FragmentItem::FirstText(bytes) => self.begin(FragmentedKind::Text, &bytes),
+            FragmentItem::FirstBinary(bytes) => self.begin(FragmentedKind::NotText, &bytes),
+            FragmentItem::Continue(bytes) => self.add(&bytes),
+            FragmentItem::Last(bytes) => {
                 self.add(&bytes);
                 self.end()
             }
@@ -93,7 +95,7 @@ impl FrameAssembler {
 mod tests {
     use super::*;
 
-    fn check(items: Vec<Item>, expected: ReceivedFrame) {
+    fn check(items: Vec<FragmentItem>, expected: ReceivedFrame) {
         let mut assembler = FrameAssembler::default();
         let received = items.into_iter().map(|item| assembler.receive(Message::Continuation(item))).last();
         assert_eq!(received, Some(expected));
@@ -103,16 +105,19 @@ mod tests {
     fn fragments_become_a_message() {
         let part = |text: &'static str| Bytes::from_static(text.as_bytes());
         check(
-            vec![Item::FirstText(part("a")), Item::Continue(part("b")), Item::Last(part("c"))],
+            vec![FragmentItem::FirstText(part("a")), FragmentItem::Continue(part("b")), FragmentItem::Last(part("c"))],
             ReceivedFrame::Text("abc".into()),
         );
-        check(vec![Item::FirstText(part("a")), Item::Continue(part("b"))], ReceivedFrame::Nothing);
-        check(vec![Item::FirstBinary(part("a")), Item::Last(part("b"))], ReceivedFrame::NotText);
+        check(vec![FragmentItem::FirstText(part("a")), FragmentItem::Continue(part("b"))], ReceivedFrame::Nothing);
+        check(vec![FragmentItem::FirstBinary(part("a")), FragmentItem::Last(part("b"))], ReceivedFrame::NotText);
         let large = Bytes::from(vec![b'x'; CLIENT_FRAME_LIMIT]);
         check(
-            vec![Item::FirstText(large.clone()), Item::Continue(large), Item::Last(part("c"))],
+            vec![FragmentItem::FirstText(large.clone()), FragmentItem::Continue(large), FragmentItem::Last(part("c"))],
             ReceivedFrame::TooLarge,
         );
-        check(vec![Item::FirstText(Bytes::from_static(&[0xff])), Item::Last(part("c"))], ReceivedFrame::NotText);
+        check(
+            vec![FragmentItem::FirstText(Bytes::from_static(&[0xff])), FragmentItem::Last(part("c"))],
+            ReceivedFrame::NotText,
+        );
     }
 }

@@ -47,6 +47,7 @@ use super::{
     handshake::client_handshake,
 };
 use crate::{
+    net::wake_batch::PollWhenWoken,
     session::{
         Session, SessionBroadcast,
         effect::AgentDelivery,
@@ -54,7 +55,6 @@ use crate::{
         messages::{AwaitReports, CommandAccepted, HelloReceived, HelloRejected, Reported},
     },
     store::{SessionId, Store},
-    wake_batch::PollWhenWoken,
 };
 
 /// Limit of one batch: 64 reports or 64 KiB, whichever is reached first.

@@ -28,6 +28,7 @@ use super::{
 };
 use crate::{
     actor_registry::ActorEntry,
+    net::wake_batch::PollWhenWoken,
     sandbox::{
         RunDir, SandboxDriver, SandboxError, SandboxExit, SandboxIsolation, SandboxPresence, SandboxSpec, session_dir,
     },
@@ -37,7 +38,6 @@ use crate::{
         messages::SandboxPhaseChanged,
     },
     store::SessionId,
-    wake_batch::PollWhenWoken,
 };
 
 /// Longest time from the start of a sandbox to the agent's `hello`. Time while the sandbox is

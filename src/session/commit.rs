@@ -19,9 +19,9 @@ use super::{
     transition::{NewEvent, Transition},
 };
 use crate::{
+    net::wake_batch::with_batched_wakes,
     store::{AppendBatch, AppendError, ReportMark, Seq, SessionRecord},
     telemetry::EVENTS_APPENDED,
-    wake_batch::with_batched_wakes,
 };
 
 /// Bytes of one session in flight to disk.

@@ -17,12 +17,14 @@ use actix_web::{
 use super::{
     assets,
     auth::{Auth, AuthDecision, AuthError, RequestAccess, RequestBodyKind, RequestFacts, RouteClass},
-    body_timeout,
     error::{ApiError, bad_handshake},
-    idle_timeout::ActiveResponse,
     request::accepts,
 };
-use crate::{frontend, telemetry};
+use crate::{
+    frontend,
+    net::{ActiveResponse, apply_body_timeout},
+    telemetry,
+};
 
 /// Marks a request for a page: the client is authenticated and may see data.
 #[derive(Clone, Copy)]
@@ -35,7 +37,7 @@ pub(super) async fn authorize(
 ) -> Result<ServiceResponse<BoxBody>, Error> {
     let auth = req.app_data::<Data<Auth>>().expect("`routes` registers `Auth` as application data").clone();
     let grant = auth.grant();
-    body_timeout::apply_body_timeout(&mut req);
+    apply_body_timeout(&mut req);
     match decide(&auth, &req) {
         decision @ (AuthDecision::Pass | AuthDecision::PassAuthenticated) => {
             req.extensions_mut().insert(grant);

@@ -5,9 +5,7 @@
 //! |---|---|
 //! | [`auth`] | decides whether a request passes; pure. [`middleware`] calls it for each request |
 //! | [`middleware`] | also sets the security headers and the form of each error |
-//! | [`body_timeout`] · [`idle_timeout`] | limits for a request's body; for a silent connection |
 //! | [`sessions`] · [`journal`] · [`files`] · [`admin`] · [`health`] | REST |
-//! | [`connection_migration`] · [`ws_transport`] | connections that leave HTTP |
 //! | [`openapi`] | OpenAPI document of the REST API |
 //! | [`page`] | page of a session, with its first screen as data |
 //! | [`assets`] | files of the UI, at all other addresses |
@@ -15,19 +13,17 @@
 //!
 //! See docs/internals/sockets.md for the sockets.
 
-use std::{net::TcpListener, sync::Arc, time::Duration};
+use std::{net::TcpListener, sync::Arc};
 
 use actix::Addr;
-use actix_http::HttpService;
-use actix_service::map_config;
 use actix_web::{
-    App, HttpRequest,
-    dev::{AppConfig, Server},
+    App, Error, HttpRequest,
+    body::BoxBody,
+    dev::{Server, ServiceFactory, ServiceRequest, ServiceResponse},
+    http::Uri,
     middleware::from_fn,
     web::{self, Data, JsonConfig, Payload, ServiceConfig},
 };
-use rustix::process::{Resource, getrlimit};
-use tracing::info;
 
 use crate::{
     actor_registry::ActorRegistry,
@@ -36,22 +32,18 @@ use crate::{
     frontend::{self, AttachQuery},
     gateway::ModelChoice,
     link::StartLimiter,
+    net::{HttpLimits, HttpServer, KeyedThreads},
     sandbox::{SandboxDriver, WorkspaceDirs},
-    session_threads::SessionThreads,
-    store::Store,
+    store::{SessionId, Store},
     sweeper::Sweeper,
 };
 
 mod admin;
 mod assets;
 mod auth;
-mod body_timeout;
-mod connection;
-mod connection_migration;
 mod error;
 mod files;
 mod health;
-mod idle_timeout;
 mod journal;
 mod middleware;
 mod openapi;
@@ -61,11 +53,8 @@ mod sessions;
 mod stream;
 #[cfg(test)]
 mod tests;
-mod ws_transport;
 
 pub use auth::Auth;
-use connection::TcpConnection;
-use connection_migration::{ConnectionMigrator, counted_connections};
 use error::{ApiResult, bad_handshake};
 use request::QueryParams;
 
@@ -90,9 +79,6 @@ pub struct WebServices {
     pub node: String,
 }
 
-/// Largest idle timeout. A tokio timer can hold this duration.
-const MAX_IDLE_TIMEOUT: Duration = Duration::from_hours(24 * 365);
-
 /// Starts the HTTP server on `listener`, with WebSockets on `threads`. Handles no signals: the
 /// caller does.
 ///
@@ -101,69 +87,38 @@ const MAX_IDLE_TIMEOUT: Duration = Duration::from_hours(24 * 365);
 pub fn serve(
     services: WebServices,
     auth: Auth,
-    threads: SessionThreads,
+    threads: KeyedThreads,
     listener: TcpListener,
 ) -> std::io::Result<Server> {
-    let config = services.config.clone();
+    let config = &services.config.server;
+    let limits = HttpLimits {
+        workers: config.workers,
+        max_connections: config.max_connections,
+        header_timeout: config.header_timeout.0,
+        keep_alive: config.keep_alive.0,
+    };
     let (services, auth) = (Data::new(services), Data::new(auth));
-    let app = move || {
-        let (services, auth) = (services.clone(), auth.clone());
-        // The last wrapper is the outermost.
-        let app = App::new().wrap(from_fn(middleware::authorize)).wrap(from_fn(middleware::security_headers));
-        // `AppConfig` holds the host for generated URLs. No route generates any, so the default
-        // suffices.
-        map_config(app.configure(move |app| routes(app, services, auth)), |_| AppConfig::default())
-    };
-    let migrator = ConnectionMigrator::new(threads, app.clone());
-    let cores = std::thread::available_parallelism().map_or(1, |n| n.get());
-    let workers = if config.server.workers == 0 { cores } else { config.server.workers };
-    let server = Server::build()
-        .workers(workers)
-        .max_concurrent_connections(connection_limit(config.server.max_connections).div_ceil(workers))
-        .shutdown_timeout(5)
-        .disable_signals();
-    let shutdown = server.graceful_shutdown_signal();
-    // Does the work of `actix_web::HttpServer`, which has no hook for connections that leave HTTP.
-    let idle_timeout = config.server.keep_alive.0.saturating_add(config.server.header_timeout.0).min(MAX_IDLE_TIMEOUT);
-    let connections = move || {
-        let shutdown = shutdown.clone();
-        let http = HttpService::build()
-            .graceful_shutdown_signal(move || {
-                let shutdown = shutdown.clone();
-                async move { shutdown.notified().await }
-            })
-            .client_request_timeout(config.server.header_timeout.0)
-            .client_disconnect_timeout(Duration::from_secs(5))
-            .keep_alive(config.server.keep_alive.0)
-            // Frames are small. With Nagle's algorithm a frame waits for the acknowledgement of the
-            // last one.
-            .tcp_nodelay(true)
-            .on_connect_ext(TcpConnection::register)
-            .upgrade(ws_transport::upgrade_service(app(), migrator.clone()))
-            .finish(app())
-            .tcp();
-        counted_connections(http, idle_timeout)
-    };
-    Ok(server.listen("web", listener, connections)?.run())
+    HttpServer { limits, threads, key_of: session_in_address }
+        .serve(listener, move || application(services.clone(), auth.clone()))
 }
 
-/// Returns the number of connections to accept. Further connections wait in the kernel's backlog.
-fn connection_limit(configured: usize) -> usize {
-    let descriptors = getrlimit(Resource::Nofile).current.map_or(usize::MAX, |soft| soft as usize);
-    let limit = max_connections(configured, descriptors);
-    if limit < configured {
-        info!(
-            "accepting {limit} connections instead of {configured}: the system allows {descriptors} file descriptors; raise `ulimit -n`"
-        );
-    }
-    limit
+/// Returns the session that the address of a socket names, if any.
+fn session_in_address(uri: &Uri) -> Option<SessionId> {
+    let chat_session = uri.path().strip_prefix("/ws/sessions/").and_then(|rest| rest.split('/').next());
+    let query_session = || uri.query()?.split('&').find_map(|pair| pair.strip_prefix("session="));
+    chat_session.or_else(query_session)?.parse().ok()
 }
 
-/// Returns `configured`, reduced to three quarters of the file descriptors.
-///
-/// The journal, the sandboxes and the model connections need the remaining quarter.
-fn max_connections(configured: usize, descriptors: usize) -> usize {
-    configured.min(descriptors - descriptors / 4)
+/// Returns the application: middleware and routes.
+fn application(
+    services: Data<WebServices>,
+    auth: Data<Auth>,
+) -> App<
+    impl ServiceFactory<ServiceRequest, Config = (), Response = ServiceResponse<BoxBody>, Error = Error, InitError = ()>,
+> {
+    // The last wrapper is the outermost.
+    let app = App::new().wrap(from_fn(middleware::authorize)).wrap(from_fn(middleware::security_headers));
+    app.configure(move |app| routes(app, services, auth))
 }
 
 /// Registers all routes.

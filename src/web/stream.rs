@@ -13,13 +13,13 @@ use tokio::time::{Instant, timeout_at};
 
 use super::{
     WebServices,
-    connection::TcpConnection,
     error::{ApiError, ApiResult},
     request::accepts,
 };
 use crate::{
     data::AccessGrant,
     frontend::{EventPull, PulledItem, connection_end},
+    net::TcpConnection,
     store::{Seq, SessionId, damage::matches_kind},
 };
 

@@ -509,9 +509,12 @@ async fn operators_see_actors_metrics_and_readiness() {
 }
 
 #[test]
-fn a_quarter_of_the_descriptors_stays_reserved() {
-    assert_eq!(super::max_connections(25_000, 20_000), 15_000);
-    assert_eq!(super::max_connections(25_000, 1_048_576), 25_000);
-    assert_eq!(super::max_connections(8, usize::MAX), 8);
-    assert_eq!(super::max_connections(25_000, 3), 3, "three quarters of three, rounded up");
+fn address_names_the_session() {
+    let id = SessionId::generate();
+    let session_in = |uri: &str| super::session_in_address(&uri.parse().expect("the URI is valid"));
+    assert_eq!(session_in(&format!("/ws?after=3&session={id}")), Some(id));
+    assert_eq!(session_in(&format!("/ws/sessions/{id}/chat?token=x")), Some(id));
+    assert_eq!(session_in("/ws"), None);
+    assert_eq!(session_in("/ws?session="), None);
+    assert_eq!(session_in("/ws?session=nonsense"), None, "any thread rejects an invalid id");
 }

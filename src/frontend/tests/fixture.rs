@@ -11,8 +11,6 @@ use std::{
 };
 
 use actix::prelude::*;
-use actix_codec::{Decoder, Encoder};
-use actix_http::ws::{Codec, Frame, Message as WsMessage};
 use actix_web::{
     FromRequest, HttpRequest, HttpResponse, body::BoxBody, body::MessageBody, dev, test::TestRequest, web::Payload,
 };
@@ -35,6 +33,7 @@ use tokio_util::sync::CancellationToken;
 use crate::{
     actor_registry::ActorRegistry,
     frontend::{AttachQuery, FrontendServices, SessionProvider, open, open_chat},
+    net::testkit::{Codec, Decoder, Encoder, Frame, Message as WsMessage},
     session::{
         self, RequestError, Session,
         messages::{Relay, Reported},

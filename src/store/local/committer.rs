@@ -24,7 +24,7 @@ use super::{
     segment::LogPosition,
     shared::SharedJournal,
 };
-use crate::{store::session_change::ChangeFailure, wake_batch::coalesce_wakes};
+use crate::{net::wake_batch::coalesce_wakes, store::session_change::ChangeFailure};
 
 pub(super) struct Committer {
     shared: Arc<SharedJournal>,

@@ -4,11 +4,9 @@
 use std::sync::Arc;
 
 use actix_web::{
-    App,
     body::{BoxBody, MessageBody, to_bytes},
     dev::{Service, ServiceResponse},
     http::{Method, StatusCode},
-    middleware::from_fn,
     test::{TestRequest, init_service},
     web::Data,
 };
@@ -22,6 +20,7 @@ use crate::{
     data::{BearerToken, CurrentToken},
     directory,
     gateway::Gateway,
+    net::testkit::Request,
     sandbox::{
         FoundSandbox, ProgressCallback, SandboxError, SandboxExit, SandboxPresence, SandboxSpec, SandboxStats,
         WorkspaceDirs,
@@ -113,7 +112,7 @@ pub(super) struct WebFixture<S> {
 }
 
 pub(super) async fn fixture()
--> WebFixture<impl Service<actix_http::Request, Response = ServiceResponse<BoxBody>, Error = actix_web::Error>> {
+-> WebFixture<impl Service<Request, Response = ServiceResponse<BoxBody>, Error = actix_web::Error>> {
     let dir = tempfile::tempdir().expect("a temporary directory");
     let mut config = Config::with_data_dir(dir.path());
     config.server.max_upload = bytesize::ByteSize::b(32);
@@ -135,7 +134,7 @@ pub(super) async fn fixture()
         runs: dir.path().join("run"),
         workspaces: dir.path().join("workspaces"),
         homes: dir.path().join("homes"),
-        threads: SessionThreads::start(),
+        threads: KeyedThreads::start(),
         sessions: Box::new(move |session_stopped| {
             let deps = testkit::session_deps(session_store, session_registry);
             SessionDeps { session_stopped, ..deps }
@@ -178,12 +177,11 @@ pub(super) async fn fixture()
     };
     let auth = Auth::new(token, HOST.parse().expect("an address"), &config.server);
     let (services, auth) = (Data::new(services), Data::new(auth));
-    let app = App::new().wrap(from_fn(middleware::authorize)).wrap(from_fn(middleware::security_headers));
-    let app = init_service(app.configure(move |app| routes(app, services, auth))).await;
+    let app = init_service(application(services, auth)).await;
     WebFixture { app, store, actor_registry, dir }
 }
 
-impl<S: Service<actix_http::Request, Response = ServiceResponse<BoxBody>, Error = actix_web::Error>> WebFixture<S> {
+impl<S: Service<Request, Response = ServiceResponse<BoxBody>, Error = actix_web::Error>> WebFixture<S> {
     /// Returns the directory of a session's workspace.
     pub(super) fn workspace(&self, id: &str) -> std::path::PathBuf {
         self.dir.path().join("workspaces").join(id)

@@ -118,7 +118,7 @@ async fn full_window_frees_room_before_acknowledging() {
 
 #[tokio::test(start_paused = true)]
 async fn persisted_event_does_not_wake_connection() {
-    let wake_flag = std::sync::Arc::new(crate::wake_batch::WakeFlag::default());
+    let wake_flag = std::sync::Arc::new(crate::net::wake_batch::WakeFlag::default());
     let waker = wake_flag.clone().into();
     let mut in_flight = InFlightBatches::default();
     let ticket = push(&mut in_flight, 1, 0);

@@ -24,7 +24,7 @@ use actix_web::{
 use bytes::Bytes;
 use tokio::time::{Instant, Sleep, sleep, sleep_until};
 
-use super::connection::TcpConnection;
+use super::tcp_connection::TcpConnection;
 
 /// Interval of checks for room in a connection's send buffer. Mostly the connection's own write
 /// wakes the task first.
@@ -46,19 +46,19 @@ struct ConnectionActivity {
 
 /// Response in progress on a watched connection.
 #[derive(Debug)]
-pub(super) struct ActiveResponse(Rc<ConnectionActivity>);
+pub struct ActiveResponse(Rc<ConnectionActivity>);
 
 impl ActiveResponse {
     /// Marks the arrival of a request. Returns `None` if its connection has moved to another
     /// thread.
-    pub(super) fn begin() -> Option<ActiveResponse> {
+    pub fn begin() -> Option<ActiveResponse> {
         let activity = POLLED.with_borrow(Clone::clone)?;
         activity.active_responses.update(|count| count + 1);
         Some(ActiveResponse(activity))
     }
 
     /// Keeps the response in progress until the body of `response` ends.
-    pub(super) fn track_body(self, response: ServiceResponse<BoxBody>) -> ServiceResponse<BoxBody> {
+    pub fn track_body(self, response: ServiceResponse<BoxBody>) -> ServiceResponse<BoxBody> {
         response
             .map_body(|_, body| BoxBody::new(TrackedBody { body, body_ended: false, room_timer: None, response: self }))
     }

@@ -1,12 +1,12 @@
-//! Threads that sessions run on, one for each core.
+//! Threads that work with a key runs on, one for each core.
 //!
-//! A session's link, its gateway socket and its clients' sockets run on the session's thread. The
-//! agent's output passes all of them without waking a second thread. Waking a thread costs more
-//! than all other work on that output. A session's thread follows from its id, so no lookup is
-//! needed.
+//! A key's thread follows from the key, so no lookup is needed. Work with the same key, such as the
+//! actors and the sockets of one session, passes data on without waking a second thread. Waking a
+//! thread costs more than all other work on a small piece of data.
 
 use std::{
     cell::Cell,
+    hash::{DefaultHasher, Hash, Hasher},
     sync::{
         Arc,
         atomic::{AtomicUsize, Ordering},
@@ -15,35 +15,35 @@ use std::{
 
 use actix::{Arbiter, ArbiterHandle};
 
-use crate::{store::SessionId, wake_batch::start_batching};
+use super::wake_batch::start_batching;
 
-/// Sockets that a session's thread may have beyond the emptiest thread.
+/// Sockets that a key's thread may have beyond the emptiest thread.
 ///
-/// Above this number, the session's next socket goes to the emptiest thread. So hundreds of sockets
-/// of one session are served by all threads.
+/// Above this number, the key's next socket goes to the emptiest thread. So hundreds of sockets of
+/// one key are served by all threads.
 const MAX_IMBALANCE: usize = 64;
 
 thread_local! {
     static CURRENT_THREAD: Cell<Option<ThreadIndex>> = const { Cell::new(None) };
 }
 
-/// Index of a session thread, from 0.
+/// Index of a keyed thread, from 0.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct ThreadIndex(usize);
 
-/// Handle to all session threads.
+/// Handle to all keyed threads.
 #[derive(Clone)]
-pub struct SessionThreads(Arc<[SessionThread]>);
+pub struct KeyedThreads(Arc<[KeyedThread]>);
 
-struct SessionThread {
+struct KeyedThread {
     arbiter: ArbiterHandle,
     /// Number of sockets on this thread.
     sockets: AtomicUsize,
 }
 
-impl SessionThreads {
+impl KeyedThreads {
     /// Starts one thread for each core. Must be called inside an actix system.
-    pub fn start() -> SessionThreads {
+    pub fn start() -> KeyedThreads {
         let cores = std::thread::available_parallelism().map_or(1, |n| n.get());
         let start = |index| {
             let arbiter = Arbiter::new().handle();
@@ -51,28 +51,29 @@ impl SessionThreads {
                 CURRENT_THREAD.set(Some(ThreadIndex(index)));
                 start_batching();
             });
-            SessionThread { arbiter, sockets: AtomicUsize::new(0) }
+            KeyedThread { arbiter, sockets: AtomicUsize::new(0) }
         };
-        SessionThreads((0..cores).map(start).collect())
+        KeyedThreads((0..cores).map(start).collect())
     }
 
-    /// Returns the thread that a session runs on.
-    pub fn thread_of(&self, session: SessionId) -> ThreadIndex {
-        let [.., high, low] = session.to_bytes();
-        ThreadIndex(usize::from(u16::from_be_bytes([high, low])) % self.0.len())
+    /// Returns the thread that a key's work runs on.
+    pub fn thread_of(&self, key: &impl Hash) -> ThreadIndex {
+        let mut hasher = DefaultHasher::new();
+        key.hash(&mut hasher);
+        ThreadIndex((hasher.finish() % self.0.len() as u64) as usize)
     }
 
-    /// Generates an id for a session. The session will run on the thread `near`, if given.
-    pub fn new_session_id(&self, near: Option<ThreadIndex>) -> SessionId {
+    /// Generates a key whose work will run on the thread `near`, if given.
+    pub fn generate_key<K: Hash>(&self, near: Option<ThreadIndex>, generate: impl Fn() -> K) -> K {
         loop {
-            let id = SessionId::generate();
-            if near.is_none_or(|near| self.thread_of(id) == near) {
-                return id;
+            let key = generate();
+            if near.is_none_or(|near| self.thread_of(&key) == near) {
+                return key;
             }
         }
     }
 
-    /// Returns the session thread that calls this function, if any.
+    /// Returns the keyed thread that calls this function, if any.
     pub fn current() -> Option<ThreadIndex> {
         CURRENT_THREAD.get()
     }
@@ -82,17 +83,17 @@ impl SessionThreads {
         (0..self.0.len()).map(ThreadIndex)
     }
 
-    /// Runs `work` on a session thread. Returns false if that thread has ended.
+    /// Runs `work` on a keyed thread. Returns false if that thread has ended.
     pub fn run(&self, thread: ThreadIndex, work: impl FnOnce() + Send + 'static) -> bool {
         self.0[thread.0].arbiter.spawn_fn(work)
     }
 
-    /// Places a socket: on its session's thread, or on the emptiest thread if that one is crowded.
-    pub fn place_socket(&self, session: Option<SessionId>) -> SocketPlacement {
+    /// Places a socket: on its key's thread, or on the emptiest thread if that one is crowded.
+    pub fn place_socket(&self, key: Option<&impl Hash>) -> SocketPlacement {
         let sockets = |thread: &ThreadIndex| self.0[thread.0].sockets.load(Ordering::Relaxed);
         let emptiest = self.indexes().min_by_key(sockets).unwrap_or(ThreadIndex(0));
         let home =
-            session.map(|id| self.thread_of(id)).filter(|home| sockets(home) <= sockets(&emptiest) + MAX_IMBALANCE);
+            key.map(|key| self.thread_of(key)).filter(|home| sockets(home) <= sockets(&emptiest) + MAX_IMBALANCE);
         let thread = home.unwrap_or(emptiest);
         self.0[thread.0].sockets.fetch_add(1, Ordering::Relaxed);
         SocketPlacement { threads: self.clone(), thread }
@@ -101,7 +102,7 @@ impl SessionThreads {
 
 /// Placement of a socket. Counts as a socket on its thread until dropped.
 pub struct SocketPlacement {
-    threads: SessionThreads,
+    threads: KeyedThreads,
     pub thread: ThreadIndex,
 }
 
@@ -123,17 +124,18 @@ mod tests {
     use super::*;
 
     #[actix::test]
-    async fn sockets_share_session_thread_until_it_is_crowded() {
-        let threads = SessionThreads::start();
+    async fn sockets_share_the_thread_of_their_key_until_it_is_crowded() {
+        let threads = KeyedThreads::start();
+        let next_key = Cell::new(0_u64);
         for near in threads.indexes() {
-            let session = threads.new_session_id(Some(near));
-            let placements: Vec<_> = (0..MAX_IMBALANCE + 1).map(|_| threads.place_socket(Some(session))).collect();
+            let key = threads.generate_key(Some(near), || next_key.replace(next_key.get() + 1));
+            let placements: Vec<_> = (0..MAX_IMBALANCE + 1).map(|_| threads.place_socket(Some(&key))).collect();
             assert!(
                 placements.iter().all(|placement| placement.thread == near),
-                "the sockets are on their session's thread"
+                "the sockets are on their key's thread"
             );
             let count = threads.indexes().count();
-            let more: Vec<_> = (0..10 * count).map(|_| threads.place_socket(Some(session))).collect();
+            let more: Vec<_> = (0..10 * count).map(|_| threads.place_socket(Some(&key))).collect();
             let elsewhere = more.iter().filter(|placement| placement.thread != near).count();
             assert!(elsewhere >= 9 * (count - 1), "{elsewhere} of {} on {count} threads", more.len());
         }

@@ -18,7 +18,7 @@ const UNREAD_TIMEOUT: Duration = Duration::from_secs(60);
 
 /// Connection of a request. Absent if the connection has moved to another thread.
 #[derive(Debug, Clone, Copy)]
-pub(super) struct TcpConnection(RawFd);
+pub struct TcpConnection(RawFd);
 
 impl TcpConnection {
     pub(super) fn of(stream: &impl AsRawFd) -> TcpConnection {
@@ -36,7 +36,7 @@ impl TcpConnection {
     ///
     /// By default the kernel gives up unacknowledged data after a quarter of an hour, and unread
     /// data never.
-    pub(super) fn set_unread_timeout(self, timeout: Duration) {
+    pub fn set_unread_timeout(self, timeout: Duration) {
         let milliseconds = u32::try_from(timeout.as_millis()).unwrap_or(u32::MAX);
         if let Err(e) = set_tcp_user_timeout(self.socket(), milliseconds) {
             tracing::debug!("a connection keeps the system's send timeout: {e}");

@@ -23,7 +23,7 @@ const BODY_TIMEOUT: Duration = Duration::from_secs(60);
 /// Makes the body of a request fail if no data arrives for [`BODY_TIMEOUT`].
 ///
 /// Applies to requests that announce a body. HTTP itself limits only the time for the head.
-pub(super) fn apply_body_timeout(req: &mut ServiceRequest) {
+pub fn apply_body_timeout(req: &mut ServiceRequest) {
     let headers = req.headers();
     if headers.contains_key(header::CONTENT_LENGTH) || headers.contains_key(header::TRANSFER_ENCODING) {
         let payload = Box::pin(TimedBody { payload: req.take_payload(), silence: None });

@@ -14,6 +14,7 @@ use std::{
     cell::RefCell,
     collections::VecDeque,
     future::poll_fn,
+    hash::Hash,
     io::{self, IoSlice},
     mem,
     pin::Pin,
@@ -44,8 +45,10 @@ use tokio::{
 };
 
 use self::oversize_frames::OversizeSplitter;
-use super::connection_migration::{ConnectionMigrator, can_migrate};
-use crate::wake_batch::WakeFlag;
+use super::{
+    connection_migration::{ConnectionMigrator, can_migrate},
+    wake_batch::WakeFlag,
+};
 
 /// Send-buffer limit, bytes. When full: the actor is polled only for wakeups and client input.
 const SEND_BUFFER_LIMIT: usize = 16 << 10;
@@ -79,14 +82,15 @@ pub(super) type UpgradeRequest = (Request, Framed<TcpStream, Codec>);
 
 /// Returns a service that answers requests for another protocol with `app`.
 ///
-/// A request that can migrate is answered on its session's thread;
+/// A request that can migrate is answered on its key's thread;
 /// [`counted_connections`](super::connection_migration::counted_connections) waits for its end.
 /// Other requests are served here until their connections close.
-pub(super) fn upgrade_service<A, B>(
+pub(super) fn upgrade_service<K, A, B>(
     app: A,
-    migrator: ConnectionMigrator,
+    migrator: ConnectionMigrator<K>,
 ) -> impl ServiceFactory<UpgradeRequest, Config = (), Response = (), Error = Error, InitError = ()>
 where
+    K: Hash + Clone + 'static,
     A: ServiceFactory<Request, Config = (), Response = ServiceResponse<B>, Error = Error, InitError = ()>,
     A::Service: 'static,
     B: MessageBody + 'static,

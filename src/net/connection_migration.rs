@@ -1,12 +1,12 @@
-//! Migration of connections: a request that leaves HTTP moves to its session's thread, with its
+//! Migration of connections: a request that leaves HTTP moves to its key's thread, with its
 //! connection, and is answered there.
 //!
-//! See [`crate::session_threads`].
+//! See [`super::keyed_threads`].
 
-use std::{cell::Cell, future::poll_fn, net, pin::Pin, rc::Rc, task::Poll, time::Duration};
+use std::{cell::Cell, future::poll_fn, hash::Hash, net, pin::Pin, rc::Rc, task::Poll, time::Duration};
 
 use actix_codec::{Framed, FramedParts};
-use actix_http::{Request, RequestHead, ServiceConfig, h1::Codec};
+use actix_http::{Request, RequestHead, ServiceConfig, Uri, h1::Codec};
 use actix_web::{
     Error,
     body::MessageBody,
@@ -21,10 +21,11 @@ use tokio::{
 };
 use tracing::error;
 
-use super::{connection::TcpConnection, idle_timeout::IdleWatch, ws_transport::serve};
-use crate::{
-    session_threads::{SessionThreads, SocketPlacement},
-    store::SessionId,
+use super::{
+    idle_timeout::IdleWatch,
+    keyed_threads::{KeyedThreads, SocketPlacement},
+    tcp_connection::TcpConnection,
+    ws_transport::serve,
 };
 
 thread_local! {
@@ -81,11 +82,12 @@ async fn serve_until_closed<E>(
     result
 }
 
-/// Moves connections to the session threads.
+/// Moves connections to the keyed threads.
 #[derive(Clone)]
-pub(super) struct ConnectionMigrator {
-    threads: SessionThreads,
-    /// Inbox of each thread. Bound: the accepted connections (`server.max_connections`).
+pub(super) struct ConnectionMigrator<K> {
+    threads: KeyedThreads,
+    key_of: fn(&Uri) -> Option<K>,
+    /// Inbox of each thread. Bound: the accepted connections (`HttpLimits::max_connections`).
     inboxes: Vec<mpsc::UnboundedSender<MigratingConnection>>,
 }
 
@@ -102,9 +104,9 @@ struct MigratingConnection {
     placement: SocketPlacement,
 }
 
-impl ConnectionMigrator {
+impl<K: Hash> ConnectionMigrator<K> {
     /// Starts `app` on each thread. It answers the requests that move there.
-    pub(super) fn new<F, A, B>(threads: SessionThreads, app: F) -> ConnectionMigrator
+    pub(super) fn new<F, A, B>(threads: KeyedThreads, key_of: fn(&Uri) -> Option<K>, app: F) -> Self
     where
         F: Fn() -> A + Clone + Send + 'static,
         A: ServiceFactory<Request, Config = (), Response = ServiceResponse<B>, Error = Error, InitError = ()> + 'static,
@@ -118,14 +120,14 @@ impl ConnectionMigrator {
             inbox
         };
         let inboxes = threads.indexes().map(open).collect();
-        ConnectionMigrator { threads, inboxes }
+        ConnectionMigrator { threads, key_of, inboxes }
     }
 
-    /// Moves a connection to the thread of its session. Call it only within a connection of
+    /// Moves a connection to the thread of its key. Call it only within a connection of
     /// [`counted_connections`].
     pub(super) fn migrate(&self, request: &Request, framed: Framed<TcpStream, Codec>) {
         let head = request.head().clone();
-        let placement = self.threads.place_socket(session_id(&head));
+        let placement = self.threads.place_socket((self.key_of)(&head.uri).as_ref());
         let FramedParts { io, read_buf: read_ahead, write_buf: unsent, .. } = framed.into_parts();
         let (closed, is_closed) = oneshot::channel();
         if let Ok(stream) = io.into_std() {
@@ -141,13 +143,6 @@ pub(super) fn can_migrate(request: &Request) -> bool {
     request.method() == Method::GET && request.version() == Version::HTTP_11
 }
 
-/// Returns the session that the address names, if any.
-fn session_id(head: &RequestHead) -> Option<SessionId> {
-    let chat_session = head.uri.path().strip_prefix("/ws/sessions/").and_then(|rest| rest.split('/').next());
-    let query_session = || head.uri.query()?.split('&').find_map(|pair| pair.strip_prefix("session="));
-    chat_session.or_else(query_session)?.parse().ok()
-}
-
 /// Serves the connections that move to this thread.
 async fn receive_migrated<A, B>(app: A, mut migrated: mpsc::UnboundedReceiver<MigratingConnection>)
 where
@@ -156,7 +151,7 @@ where
     B: MessageBody + 'static,
 {
     let Ok(app) = app.new_service(()).await else {
-        return error!("cannot start the application on this session thread");
+        return error!("cannot start the application on this thread");
     };
     let (app, config) = (Rc::new(app), ServiceConfig::default());
     while let Some(MigratingConnection { head, stream, read_ahead, unsent, closed, placement }) = migrated.recv().await
@@ -172,25 +167,5 @@ where
             let _dropped_at_the_end = (closed, placement);
             serving.await;
         });
-    }
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    #[test]
-    fn address_names_the_session() {
-        let id = SessionId::generate();
-        let session_in = |uri: &str| {
-            let mut head = RequestHead::default();
-            head.uri = uri.parse().expect("the URI is valid");
-            session_id(&head)
-        };
-        assert_eq!(session_in(&format!("/ws?after=3&session={id}")), Some(id));
-        assert_eq!(session_in(&format!("/ws/sessions/{id}/chat?token=x")), Some(id));
-        assert_eq!(session_in("/ws"), None);
-        assert_eq!(session_in("/ws?session="), None);
-        assert_eq!(session_in("/ws?session=nonsense"), None, "any thread rejects an invalid id");
     }
 }
