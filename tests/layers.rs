@@ -24,13 +24,18 @@ const LAYERS: [&[&str]; 11] = [
     &["main"],
 ];
 
-/// Order of the modules inside a room, lowest first, one room a line. The room's own file
-/// (`mod.rs`) and its `tests` are above all others. Modules between two `<` do not import each
-/// other.
+/// Order of the modules inside a room, lowest first, one room a line.
+///
+/// Modules between two `<` do not import each other. The room's own file (`mod.rs`) and its `tests`
+/// are above all others.
 #[rustfmt::skip]
 const INNER_LAYERS: &[(&str, &str)] = &[
     ("session", "budget effect request_error usage view < transition < broadcast turn < messages render < pending < actor < commit decide < handlers reports request restart < testkit"),
+    ("web", "assets auth route_table < error < request state < event_reads event_stream middleware < routes < openapi"),
 ];
+
+/// Only file that may register routes. It keeps router and OpenAPI document equal.
+const ROUTE_TABLE: &str = "web/route_table.rs";
 
 /// Allowed imports from the same layer: (importer, imported path).
 const EXCEPTIONS: [(&str, &str); 2] = [("sandbox", "store::SessionId"), ("gateway", "store::SessionId")];
@@ -89,7 +94,7 @@ fn modules_of_a_room_import_only_from_modules_below() {
                 let Some(module) = imported.strip_prefix(room).and_then(|rest| rest.strip_prefix("::")) else {
                     continue;
                 };
-                // A name without a layer is an item of the room's own file, above all modules.
+                // A name without a layer is an item of the room's own file.
                 if module != importer && layer_of(module).is_none_or(|layer| layer >= own) {
                     wrong.push(format!("src/{}: `{imported}`", path.display()));
                 }
@@ -119,6 +124,19 @@ fn drivers_are_named_only_behind_their_ports() {
     assert!(
         wrong.is_empty(),
         "these files name a driver:\n  {}\nOpen it with a function of the port, such as `store::open`",
+        wrong.join("\n  ")
+    );
+}
+
+#[test]
+fn only_the_route_table_registers_routes() {
+    let registers = |source: &str| source.contains(".service(") || source.contains(".route(");
+    let found = sources().into_iter().filter(|(path, source)| registers(source) && path != Path::new(ROUTE_TABLE));
+    let wrong: Vec<String> = found.map(|(path, _)| format!("src/{}", path.display())).collect();
+    assert!(
+        wrong.is_empty(),
+        "these files register routes past src/{ROUTE_TABLE}:\n  {}\nA route of the API is an entry of \
+         `documented_routes!` in its module; any other route is marked with `RouteTable::undocumented`",
         wrong.join("\n  ")
     );
 }

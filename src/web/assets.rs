@@ -10,17 +10,12 @@ use actix_web::{
 use bytes::Bytes;
 use rust_embed::{EmbeddedFile, RustEmbed};
 
-use super::{
-    error::{ApiError, ApiResult},
-    page,
-};
-
 #[derive(RustEmbed)]
 #[folder = "$GREENROOM_UI_DIR"]
 struct Ui;
 
 /// Embedded file in the form in which it is sent.
-struct UiAsset {
+pub(super) struct UiAsset {
     plain: Bytes,
     /// Compressed form. `None` if compression does not make the file smaller.
     gzip: Option<Bytes>,
@@ -41,7 +36,7 @@ pub(super) fn is_page(path: &str) -> bool {
 }
 
 /// Returns true if the path is a screen of the application.
-fn is_screen(path: &str) -> bool {
+pub(super) fn is_screen(path: &str) -> bool {
     let is_session = path.strip_prefix("/sessions/").is_some_and(|id| !id.is_empty() && !id.contains('/'));
     is_session || matches!(path, "/" | "/sessions" | "/admin" | "/api/docs")
 }
@@ -54,19 +49,9 @@ pub(super) fn text(name: &str) -> Cow<'static, str> {
     String::from_utf8_lossy(&ASSETS[name].plain)
 }
 
-/// Answers requests that no other route takes.
-pub(super) async fn serve(req: HttpRequest) -> ApiResult {
-    let path = req.match_info().as_str();
-    let name = path.strip_prefix('/').unwrap_or(path);
-    let asset = ASSETS.get(name);
-    if asset.is_none() && !is_screen(path) {
-        return Err(ApiError::not_found(format!("there is nothing at `{path}`")));
-    }
-    let read = matches!(*req.method(), actix_web::http::Method::GET | actix_web::http::Method::HEAD);
-    if !read {
-        return Ok(HttpResponse::MethodNotAllowed().insert_header((header::ALLOW, "GET, HEAD")).finish());
-    }
-    Ok(asset.map_or_else(|| page::shell_page(&req), |asset| asset.answer(&req, name)))
+/// Returns the embedded file of this name.
+pub(super) fn find(name: &str) -> Option<&'static UiAsset> {
+    ASSETS.get(name)
 }
 
 impl UiAsset {
@@ -81,7 +66,8 @@ impl UiAsset {
         UiAsset { plain, gzip, etag, kind }
     }
 
-    fn answer(&self, req: &HttpRequest, name: &str) -> HttpResponse<BoxBody> {
+    /// Answers a request for this file, with 304 if the client has it.
+    pub(super) fn answer(&self, req: &HttpRequest, name: &str) -> HttpResponse<BoxBody> {
         let packed = self.gzip.as_ref().filter(|_| takes_gzip(req));
         // A strong tag names one sequence of bytes (RFC 9110, section 8.8.1). Each encoding has its
         // own tag.

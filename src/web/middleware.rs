@@ -18,17 +18,13 @@ use super::{
     assets,
     auth::{Auth, AuthDecision, AuthError, RequestAccess, RequestBodyKind, RequestFacts, RouteClass},
     error::{ApiError, bad_handshake},
-    request::accepts,
+    request::{AuthenticatedRequest, accepts},
 };
 use crate::{
     frontend,
     net::{ActiveResponse, apply_body_timeout},
     telemetry,
 };
-
-/// Marks a request for a page: the client is authenticated and may see data.
-#[derive(Clone, Copy)]
-pub(super) struct AuthenticatedRequest;
 
 /// Passes an authorized request on, or answers it. A rejected request reaches no handler.
 pub(super) async fn authorize(

@@ -1,4 +1,4 @@
-//! OpenAPI document, generated from the handlers.
+//! OpenAPI document, generated from the documented routes.
 
 use actix_web::{HttpResponse, Responder};
 use utoipa::{
@@ -9,7 +9,7 @@ use utoipa::{
     },
 };
 
-use super::{admin, error::ErrorAnswer, files, health, journal, sessions};
+use super::{error::ErrorAnswer, routes};
 
 #[derive(OpenApi)]
 #[openapi(
@@ -18,19 +18,11 @@ use super::{admin, error::ErrorAnswer, files, health, journal, sessions};
         description = "Supervises interactive AI-agent sessions. Every error is `{\"error\": {\"code\", \"message\"}}`. \
                        The session socket `GET /ws` is described in the project's documentation."
     ),
-    paths(
-        sessions::create, sessions::list, sessions::look, sessions::change, sessions::end, sessions::message,
-        sessions::interrupt, sessions::pause, sessions::resume, sessions::stop,
-        journal::events, journal::export, journal::content,
-        files::put,
-        admin::logs, admin::options, admin::actors, admin::sandboxes, admin::sweep,
-        health::alive, health::ready, health::metrics,
-    ),
     components(schemas(ErrorAnswer)),
     security(("token" = [])),
     modifiers(&BearerScheme)
 )]
-pub(super) struct ApiDoc;
+struct ApiDoc;
 
 /// Authentication of clients: a bearer token.
 struct BearerScheme;
@@ -43,7 +35,12 @@ impl Modify for BearerScheme {
     }
 }
 
+/// Builds the OpenAPI document.
+pub(super) fn build() -> openapi::OpenApi {
+    routes::documented().into_iter().fold(ApiDoc::openapi(), |api, routes| api.merge_from(routes.document))
+}
+
 /// Returns the OpenAPI document, `GET /api/openapi.json`.
 pub(super) async fn document() -> impl Responder {
-    HttpResponse::Ok().json(ApiDoc::openapi())
+    HttpResponse::Ok().json(build())
 }

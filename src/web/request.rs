@@ -1,4 +1,4 @@
-//! Extractors for requests: session id, query, idempotency key, accepted types.
+//! Parts of a request: session id, query, idempotency key, accepted types, authentication.
 
 use std::future::{Ready, ready};
 
@@ -17,6 +17,10 @@ pub(super) fn accepts(headers: &HeaderMap, kind: &str) -> bool {
     let accept = headers.get(header::ACCEPT).and_then(|value| value.to_str().ok()).unwrap_or_default();
     accept.split(',').any(|accepted| accepted.split(';').next().is_some_and(|accepted| accepted.trim() == kind))
 }
+
+/// Marks a request for a page: the client is authenticated and may see data.
+#[derive(Clone, Copy)]
+pub(super) struct AuthenticatedRequest;
 
 /// Session that the path names.
 pub(super) struct SessionPath(pub SessionId);

@@ -14,20 +14,23 @@ use async_trait::async_trait;
 use serde_json::Value;
 use tokio_util::sync::CancellationToken;
 
-use super::super::*;
 use crate::{
-    config::ModelConfig,
+    actor_registry::ActorRegistry,
+    config::{Config, ModelConfig},
     data::{BearerToken, CurrentToken},
-    directory,
+    directory::{self, Directory},
+    frontend,
     gateway::Gateway,
-    net::testkit::Request,
+    link::StartLimiter,
+    net::{KeyedThreads, testkit::Request},
     sandbox::{
-        FoundSandbox, ProgressCallback, SandboxError, SandboxExit, SandboxPresence, SandboxSpec, SandboxStats,
-        WorkspaceDirs,
+        FoundSandbox, ProgressCallback, SandboxDriver, SandboxError, SandboxExit, SandboxPresence, SandboxSpec,
+        SandboxStats, WorkspaceDirs,
     },
     session::{SessionDeps, testkit},
-    store::{SessionId, in_memory::MemoryStore},
-    sweeper,
+    store::{SessionId, Store, in_memory::MemoryStore},
+    sweeper::{self, Sweeper},
+    web::{Auth, WebServices, application},
 };
 
 pub(super) const TOKEN: &str = "0123456789abcdef";

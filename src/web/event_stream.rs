@@ -12,9 +12,9 @@ use serde_json::json;
 use tokio::time::{Instant, timeout_at};
 
 use super::{
-    WebServices,
     error::{ApiError, ApiResult},
     request::accepts,
+    state::WebServices,
 };
 use crate::{
     data::AccessGrant,

@@ -8,14 +8,22 @@ use std::time::Duration;
 
 use actix_web::{
     HttpMessage, HttpRequest, HttpResponse,
-    http::header,
+    http::{Method, header},
     rt::time::timeout,
     web::{Data, Path},
 };
 use serde_json::json;
 
-use super::{WebServices, assets, error::ApiResult, journal, middleware::AuthenticatedRequest};
-use crate::store::{ReadLimit, SessionId};
+use crate::{
+    store::{ReadLimit, SessionId},
+    web::{
+        assets,
+        error::{ApiError, ApiResult},
+        event_reads::{json_array, newest},
+        request::AuthenticatedRequest,
+        state::WebServices,
+    },
+};
 
 /// Events in the page of a session: somewhat more than a window shows. The browser draws nothing
 /// before it has all of them.
@@ -40,7 +48,7 @@ const PREFERENCE_COOKIES: [(&str, &str, &[&str]); 2] =
     [("greenroom_theme", "data-theme", &["light", "dark"]), ("greenroom_sidebar", "data-sidebar", &["away"])];
 
 /// Returns the shell for any screen and any client. The script requests the data.
-pub(super) fn shell_page(req: &HttpRequest) -> HttpResponse {
+fn shell_page(req: &HttpRequest) -> HttpResponse {
     page(apply_preferences(&assets::text(SHELL), req), "no-cache")
 }
 
@@ -62,10 +70,25 @@ fn apply_preferences(shell: &str, req: &HttpRequest) -> String {
     shell.replacen(ROOT, &format!("{ROOT}{}", chosen.collect::<String>()), 1)
 }
 
+/// Answers requests that no other route takes: with a file of the UI, or with the shell for a
+/// screen.
+pub(in crate::web) async fn serve(req: HttpRequest) -> ApiResult {
+    let path = req.match_info().as_str();
+    let name = path.strip_prefix('/').unwrap_or(path);
+    let asset = assets::find(name);
+    if asset.is_none() && !assets::is_screen(path) {
+        return Err(ApiError::not_found(format!("there is nothing at `{path}`")));
+    }
+    if !matches!(*req.method(), Method::GET | Method::HEAD) {
+        return Ok(HttpResponse::MethodNotAllowed().insert_header((header::ALLOW, "GET, HEAD")).finish());
+    }
+    Ok(asset.map_or_else(|| shell_page(&req), |asset| asset.answer(&req, name)))
+}
+
 /// Returns the page of a session, with the session's data for authenticated clients.
 ///
 /// Without data the script requests what it needs.
-pub(super) async fn session(req: HttpRequest, services: Data<WebServices>, id: Path<String>) -> ApiResult {
+pub(in crate::web) async fn session(req: HttpRequest, services: Data<WebServices>, id: Path<String>) -> ApiResult {
     let is_authenticated = req.extensions().contains::<AuthenticatedRequest>();
     let Some(id) = id.parse::<SessionId>().ok().filter(|_| is_authenticated) else { return Ok(shell_page(&req)) };
     match timeout(JOURNAL_TIMEOUT, initial_data(services, id)).await {
@@ -82,11 +105,9 @@ pub(super) async fn session(req: HttpRequest, services: Data<WebServices>, id: P
 async fn initial_data(services: Data<WebServices>, id: SessionId) -> Option<String> {
     let snapshot = services.snapshot(id).await.ok()?;
     let session = json!(services.view(&snapshot));
-    let events = journal::newest(services, id, snapshot.tail, INITIAL_EVENTS, None).await.ok()?;
+    let events = newest(services.store.clone(), id, snapshot.tail, INITIAL_EVENTS, None).await.ok()?;
     let fits = events.iter().map(|event| event.json.len()).sum::<usize>() <= INITIAL_EVENTS.bytes;
-    fits.then(|| {
-        format!(r#"{{"session":{session},"events":{}}}"#, String::from_utf8_lossy(&journal::json_array(&events)))
-    })
+    fits.then(|| format!(r#"{{"session":{session},"events":{}}}"#, String::from_utf8_lossy(&json_array(&events))))
 }
 
 /// Returns the shell with `data` in its data element.

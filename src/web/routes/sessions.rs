@@ -1,6 +1,5 @@
 //! Sessions over REST: create, list, read, update, end, and the client requests to a session.
 
-use actix::Addr;
 use actix_web::{
     HttpResponse,
     http::{StatusCode, header},
@@ -9,26 +8,28 @@ use actix_web::{
 use greenroom_protocol::{action::MessageMode, client::ClientRequest, observation::AgentState};
 use serde::{Deserialize, Serialize};
 
-use super::{
-    WebServices,
-    error::{ApiError, ApiResult, ErrorAnswer},
-    request::{IdempotencyKeyHeader, QueryParams, SessionPath},
-};
 use crate::{
     directory::{self, NewSession},
-    frontend,
     session::{
-        self, Session, SessionRequest, SessionView, check_name, check_title,
+        SessionRequest, SessionView, check_name, check_title,
         messages::{self, Relay, RequestAccepted},
     },
-    store::{self, Seq, SessionId, SessionSnapshot},
+    store::{self, Seq, SessionId},
+    web::{
+        error::{ApiError, ApiResult, ErrorAnswer},
+        request::{IdempotencyKeyHeader, QueryParams, SessionPath},
+        route_table::documented_routes,
+        state::WebServices,
+    },
 };
+
+documented_routes![create, list, look, change, end, message, interrupt, pause, resume, stop];
 
 /// Filter and page for the list of sessions.
 #[derive(Deserialize, utoipa::IntoParams)]
 #[serde(deny_unknown_fields)]
 #[into_params(parameter_in = Query)]
-pub(super) struct SessionsQuery {
+struct SessionsQuery {
     /// Text that the title or the id must contain.
     q: Option<String>,
     #[param(value_type = Option<String>, example = "idle")]
@@ -44,7 +45,7 @@ pub(super) struct SessionsQuery {
 /// Page of sessions, newest activity first.
 #[derive(Serialize, utoipa::ToSchema)]
 #[schema(as = Page)]
-pub(super) struct SessionPage {
+struct SessionPage {
     items: Vec<SessionView>,
     /// Cursor of the next page; `null` on the last page.
     next_cursor: Option<String>,
@@ -56,7 +57,7 @@ pub(super) struct SessionPage {
 #[derive(Deserialize, utoipa::ToSchema)]
 #[serde(deny_unknown_fields)]
 #[schema(as = Change)]
-pub(super) struct SessionUpdate {
+struct SessionUpdate {
     title: Option<String>,
     archived: Option<bool>,
     model: Option<String>,
@@ -65,7 +66,7 @@ pub(super) struct SessionUpdate {
 #[derive(Deserialize, utoipa::IntoParams)]
 #[serde(deny_unknown_fields)]
 #[into_params(parameter_in = Query)]
-pub(super) struct EndQuery {
+struct EndQuery {
     /// Remove all traces of the session: sandbox, workspace, journal.
     #[serde(default)]
     purge: bool,
@@ -74,7 +75,7 @@ pub(super) struct EndQuery {
 /// Message for the agent.
 #[derive(Deserialize, utoipa::ToSchema)]
 #[serde(deny_unknown_fields)]
-pub(super) struct NewMessage {
+struct NewMessage {
     content: String,
     /// Delivery to a working agent: `queue` (default), `steer` or `interrupt`.
     #[serde(default)]
@@ -87,7 +88,7 @@ pub(super) struct NewMessage {
 
 /// Receipt of an accepted request, which is persisted in the journal.
 #[derive(Serialize, utoipa::ToSchema)]
-pub(super) struct Receipt {
+struct Receipt {
     /// Number of the first event that the request caused.
     seq: Option<Seq>,
     /// State of the session after the request.
@@ -101,7 +102,7 @@ pub(super) struct Receipt {
     responses((status = 201, body = SessionView), (status = 200, body = SessionView, description = "the key created this session before"),
         (status = 409, body = ErrorAnswer, description = "the key created a session for a different request"),
         (status = 429, body = ErrorAnswer, description = "too many sandboxes wait for their start; retry after `Retry-After` seconds")))]
-pub(super) async fn create(services: Data<WebServices>, new: Json<NewSession>, key: IdempotencyKeyHeader) -> ApiResult {
+async fn create(services: Data<WebServices>, new: Json<NewSession>, key: IdempotencyKeyHeader) -> ApiResult {
     let new = new.into_inner();
     let key = key.0.map(|key| directory::idempotency_key(&key, &new));
     if key.is_none() {
@@ -118,7 +119,7 @@ pub(super) async fn create(services: Data<WebServices>, new: Json<NewSession>, k
 
 /// Lists sessions, newest activity first.
 #[utoipa::path(get, path = "/api/sessions", tag = "sessions", params(SessionsQuery), responses((status = 200, body = SessionPage)))]
-pub(super) async fn list(services: Data<WebServices>, QueryParams(query): QueryParams<SessionsQuery>) -> ApiResult {
+async fn list(services: Data<WebServices>, QueryParams(query): QueryParams<SessionsQuery>) -> ApiResult {
     let SessionsQuery { q, state, archived, limit, cursor } = query;
     let limit = limit.min(500);
     let listing = services.store.list(store::SessionQuery { text: q, state, archived, limit, cursor }).await?;
@@ -129,7 +130,7 @@ pub(super) async fn list(services: Data<WebServices>, QueryParams(query): QueryP
 /// Returns a session.
 #[utoipa::path(get, path = "/api/sessions/{id}", tag = "sessions", params(("id" = String, Path)),
     responses((status = 200, body = SessionView), (status = 404, body = ErrorAnswer)))]
-pub(super) async fn look(services: Data<WebServices>, id: SessionPath) -> ApiResult {
+async fn look(services: Data<WebServices>, id: SessionPath) -> ApiResult {
     let snapshot = services.snapshot(id.0).await?;
     Ok(HttpResponse::Ok().json(services.view(&snapshot)))
 }
@@ -137,7 +138,7 @@ pub(super) async fn look(services: Data<WebServices>, id: SessionPath) -> ApiRes
 /// Updates the title, the model or the archived mark of a session.
 #[utoipa::path(patch, path = "/api/sessions/{id}", tag = "sessions", params(("id" = String, Path)),
     request_body = SessionUpdate, responses((status = 200, body = SessionView)))]
-pub(super) async fn change(services: Data<WebServices>, id: SessionPath, change: Json<SessionUpdate>) -> ApiResult {
+async fn change(services: Data<WebServices>, id: SessionPath, change: Json<SessionUpdate>) -> ApiResult {
     let SessionUpdate { title, archived, model } = change.into_inner();
     check_title(title.as_deref())?;
     check_name("model", model.as_deref().unwrap_or_default())?;
@@ -150,14 +151,14 @@ pub(super) async fn change(services: Data<WebServices>, id: SessionPath, change:
 /// The session stays readable. With `purge` all traces of it are removed.
 #[utoipa::path(delete, path = "/api/sessions/{id}", tag = "sessions", params(("id" = String, Path), EndQuery),
     responses((status = 200, body = Receipt), (status = 204, description = "purged")))]
-pub(super) async fn end(
+async fn end(
     services: Data<WebServices>,
     id: SessionPath,
     QueryParams(query): QueryParams<EndQuery>,
     key: IdempotencyKeyHeader,
 ) -> ApiResult {
     if !query.purge {
-        return services.send_request(id.0, messages::End { idempotency_key: key.0 }).await;
+        return send_request(&services, id.0, messages::End { idempotency_key: key.0 }).await;
     }
     services.snapshot(id.0).await?;
     services.directory.send(directory::Purge { id: id.0 }).await??;
@@ -170,7 +171,7 @@ pub(super) async fn end(
         ("Idempotency-Key" = Option<String>, Header, description = "the same message with the same key acts once")),
     responses((status = 202, body = Receipt),
         (status = 409, body = ErrorAnswer, description = "the session has ended, or the key belongs to a different request")))]
-pub(super) async fn message(
+async fn message(
     services: Data<WebServices>,
     id: SessionPath,
     message: Json<NewMessage>,
@@ -188,57 +189,38 @@ pub(super) async fn message(
 /// Stops whatever runs. A second interrupt restarts the agent.
 #[utoipa::path(post, path = "/api/sessions/{id}/interrupt", tag = "sessions", params(("id" = String, Path)),
     responses((status = 200, body = Receipt), (status = 409, body = ErrorAnswer)))]
-pub(super) async fn interrupt(services: Data<WebServices>, id: SessionPath, key: IdempotencyKeyHeader) -> ApiResult {
-    services.send_request(id.0, messages::Interrupt { idempotency_key: key.0 }).await
+async fn interrupt(services: Data<WebServices>, id: SessionPath, key: IdempotencyKeyHeader) -> ApiResult {
+    send_request(&services, id.0, messages::Interrupt { idempotency_key: key.0 }).await
 }
 
 /// Pauses the sandbox: freezes all its processes.
 #[utoipa::path(post, path = "/api/sessions/{id}/pause", tag = "sessions", params(("id" = String, Path)),
     responses((status = 200, body = Receipt), (status = 409, body = ErrorAnswer)))]
-pub(super) async fn pause(services: Data<WebServices>, id: SessionPath, key: IdempotencyKeyHeader) -> ApiResult {
-    services.send_request(id.0, messages::Pause { idempotency_key: key.0 }).await
+async fn pause(services: Data<WebServices>, id: SessionPath, key: IdempotencyKeyHeader) -> ApiResult {
+    send_request(&services, id.0, messages::Pause { idempotency_key: key.0 }).await
 }
 
 /// Resumes a paused session, or restarts a stopped sandbox.
 #[utoipa::path(post, path = "/api/sessions/{id}/resume", tag = "sessions", params(("id" = String, Path)),
     responses((status = 200, body = Receipt), (status = 409, body = ErrorAnswer)))]
-pub(super) async fn resume(services: Data<WebServices>, id: SessionPath, key: IdempotencyKeyHeader) -> ApiResult {
-    services.send_request(id.0, messages::Resume { idempotency_key: key.0 }).await
+async fn resume(services: Data<WebServices>, id: SessionPath, key: IdempotencyKeyHeader) -> ApiResult {
+    send_request(&services, id.0, messages::Resume { idempotency_key: key.0 }).await
 }
 
 /// Stops the sandbox, which frees its memory. The next message starts it again.
 #[utoipa::path(post, path = "/api/sessions/{id}/stop", tag = "sessions", params(("id" = String, Path)),
     responses((status = 200, body = Receipt), (status = 409, body = ErrorAnswer)))]
-pub(super) async fn stop(services: Data<WebServices>, id: SessionPath, key: IdempotencyKeyHeader) -> ApiResult {
-    services.send_request(id.0, messages::Stop { idempotency_key: key.0, reason: None }).await
+async fn stop(services: Data<WebServices>, id: SessionPath, key: IdempotencyKeyHeader) -> ApiResult {
+    send_request(&services, id.0, messages::Stop { idempotency_key: key.0, reason: None }).await
 }
 
-impl WebServices {
-    pub(super) async fn session(&self, id: SessionId) -> Result<Addr<Session>, ApiError> {
-        Ok(self.directory.send(directory::Open { id }).await??)
-    }
-
-    /// Returns a session as the journal has it, without starting its actor.
-    pub(super) async fn snapshot(&self, id: SessionId) -> Result<SessionSnapshot, ApiError> {
-        self.store.get(id).await?.ok_or_else(|| crate::store::StoreError::NoSession(id).into())
-    }
-
-    pub(super) fn view(&self, snapshot: &SessionSnapshot) -> SessionView {
-        SessionView::new(snapshot, frontend::attached_clients(&self.actor_registry, snapshot.record.id))
-    }
-
-    async fn send_to_session<M: SessionRequest>(&self, id: SessionId, message: M) -> Result<M::Result, ApiError> {
-        session::request_with_retry(async || self.session(id).await, message).await
-    }
-
-    async fn send_request(
-        &self,
-        id: SessionId,
-        request: impl SessionRequest<Result = messages::RequestResult>,
-    ) -> ApiResult {
-        let accepted = self.send_to_session(id, request).await??;
-        Ok(HttpResponse::Ok().json(Receipt::from(accepted)))
-    }
+async fn send_request(
+    services: &WebServices,
+    id: SessionId,
+    request: impl SessionRequest<Result = messages::RequestResult>,
+) -> ApiResult {
+    let accepted = services.send_to_session(id, request).await??;
+    Ok(HttpResponse::Ok().json(Receipt::from(accepted)))
 }
 
 impl From<RequestAccepted> for Receipt {

@@ -12,19 +12,22 @@ use greenroom_protocol::observation::AgentState;
 use serde::Serialize;
 use tokio::io::AsyncWriteExt;
 
-use super::{
-    WebServices,
-    error::{ApiError, ApiResult, ErrorAnswer},
-    request::SessionPath,
-};
 use crate::{
     sandbox::{ExistingFilePolicy, InnerPath, UploadOutcome},
     session::RequestError,
+    web::{
+        error::{ApiError, ApiResult, ErrorAnswer},
+        request::SessionPath,
+        route_table::documented_routes,
+        state::WebServices,
+    },
 };
+
+documented_routes![put];
 
 /// Uploaded file.
 #[derive(Serialize, utoipa::ToSchema)]
-pub(super) struct Uploaded {
+struct Uploaded {
     /// Path inside the workspace, as a message's `attachments` name it.
     path: String,
     bytes: u64,
@@ -40,7 +43,7 @@ pub(super) struct Uploaded {
     responses((status = 201, body = Uploaded), (status = 200, body = Uploaded, description = "replaced an existing file"),
         (status = 412, body = ErrorAnswer, description = "the path already exists"),
         (status = 413, body = ErrorAnswer, description = "the file is larger than `server.max_upload`")))]
-pub(super) async fn put(
+async fn put(
     services: Data<WebServices>,
     id: SessionPath,
     path: Path<(String, String)>,

@@ -1,5 +1,4 @@
-//! Routes for operators: live actors, sandboxes, a sandbox's output, sweeps, and the options for
-//! clients.
+//! Routes for operators: live actors, sandboxes, a sandbox's output, sweeps.
 
 use std::time::Duration;
 
@@ -8,16 +7,19 @@ use futures::future::join_all;
 use serde::{Deserialize, Serialize};
 use serde_json::json;
 
-use super::{
-    WebServices,
-    error::{ApiError, ApiResult, ErrorAnswer},
-    request::{QueryParams, SessionPath},
-};
 use crate::{
     actor_registry::ActorStatus,
     sandbox::{FoundSandbox, SandboxDriver, SandboxPresence},
     sweeper::{Sweep, Swept},
+    web::{
+        error::{ApiResult, ErrorAnswer},
+        request::{QueryParams, SessionPath},
+        route_table::documented_routes,
+        state::WebServices,
+    },
 };
+
+documented_routes![actors, sandboxes, sweep, logs];
 
 /// Limit for reading one sandbox's resource use. Sandboxes are measured in parallel, so the limit
 /// holds for the whole answer.
@@ -25,7 +27,7 @@ const STATS_TIMEOUT: Duration = Duration::from_secs(2);
 
 /// Live actor of this server.
 #[derive(Serialize, utoipa::ToSchema)]
-pub(super) struct ActorRow {
+struct ActorRow {
     #[serde(flatten)]
     row: ActorStatus,
     node: String,
@@ -33,7 +35,7 @@ pub(super) struct ActorRow {
 
 /// Sandbox of this node.
 #[derive(Serialize, utoipa::ToSchema)]
-pub(super) struct SandboxRow {
+struct SandboxRow {
     session: String,
     driver: &'static str,
     /// `running`, `frozen` or `exited`.
@@ -48,14 +50,14 @@ pub(super) struct SandboxRow {
 #[derive(Deserialize, utoipa::IntoParams)]
 #[serde(deny_unknown_fields)]
 #[into_params(parameter_in = Query)]
-pub(super) struct LogsQuery {
+struct LogsQuery {
     /// Number of bytes to return, from the end of the output. At most 1 MiB; 64 KiB by default.
     bytes: Option<usize>,
 }
 
 /// Lists the live actors of this server, oldest first.
 #[utoipa::path(get, path = "/api/admin/actors", tag = "admin", responses((status = 200, body = [ActorRow])))]
-pub(super) async fn actors(services: Data<WebServices>) -> ApiResult {
+async fn actors(services: Data<WebServices>) -> ApiResult {
     let rows = services.actor_registry.rows().into_iter();
     let items: Vec<_> = rows.map(|row| ActorRow { row, node: services.node.clone() }).collect();
     Ok(HttpResponse::Ok().json(json!({ "items": items })))
@@ -64,7 +66,7 @@ pub(super) async fn actors(services: Data<WebServices>) -> ApiResult {
 /// Lists the sandboxes of this node, with their resource use.
 #[utoipa::path(get, path = "/api/admin/sandboxes", tag = "admin",
     responses((status = 200, body = [SandboxRow]), (status = 503, body = ErrorAnswer)))]
-pub(super) async fn sandboxes(services: Data<WebServices>) -> ApiResult {
+async fn sandboxes(services: Data<WebServices>) -> ApiResult {
     let found = services.sandbox.list().await?;
     let items = join_all(found.into_iter().map(|found| measure(services.sandbox.as_ref(), found))).await;
     Ok(HttpResponse::Ok().json(json!({ "items": items })))
@@ -94,50 +96,16 @@ async fn measure(sandbox: &dyn SandboxDriver, found: FoundSandbox) -> SandboxRow
 
 /// Runs the sweeper now and returns a report of the sweep.
 #[utoipa::path(post, path = "/api/admin/sweep", tag = "admin", responses((status = 200, body = Swept)))]
-pub(super) async fn sweep(services: Data<WebServices>) -> ApiResult {
+async fn sweep(services: Data<WebServices>) -> ApiResult {
     Ok(HttpResponse::Ok().json(services.sweeper.send(Sweep).await?))
 }
 
 /// Returns the stdout and stderr of a session's sandbox: `{"content"}`.
 #[utoipa::path(get, path = "/api/sessions/{id}/logs", tag = "admin", params(("id" = String, Path), LogsQuery),
     responses((status = 200, body = Object), (status = 404, body = ErrorAnswer)))]
-pub(super) async fn logs(
-    services: Data<WebServices>,
-    id: SessionPath,
-    QueryParams(query): QueryParams<LogsQuery>,
-) -> ApiResult {
+async fn logs(services: Data<WebServices>, id: SessionPath, QueryParams(query): QueryParams<LogsQuery>) -> ApiResult {
     services.snapshot(id.0).await?;
     let bytes = query.bytes.unwrap_or(64 * 1024).min(1024 * 1024);
     let content = services.sandbox.logs(id.0, bytes).await?;
     Ok(HttpResponse::Ok().json(json!({ "content": content })))
-}
-
-/// Returns the options that a client can offer: agents, models, limits, defaults.
-#[utoipa::path(get, path = "/api/options", tag = "options", responses((status = 200, body = Object)))]
-pub(super) async fn options(services: Data<WebServices>) -> ApiResult {
-    let config = &services.config;
-    Ok(HttpResponse::Ok().json(json!({
-        "version": env!("CARGO_PKG_VERSION"),
-        "agents": [{"name": super::AGENT}],
-        "models": services.models,
-        "analyzers": [],
-        "limits": {
-            "frame_bytes": greenroom_protocol::CLIENT_FRAME_LIMIT,
-            "body_bytes": config.server.max_body.as_u64(),
-            "upload_bytes": config.server.max_upload.as_u64(),
-            "memory_bytes": config.sandbox.limits.memory.as_u64(),
-            "cpus": config.sandbox.limits.cpus,
-        },
-        "defaults": {"agent": super::AGENT, "model": services.default_model, "image": config.sandbox.image},
-        "sandbox": {
-            "driver": services.sandbox.name(),
-            "isolation": services.sandbox.isolation(),
-            "network": config.sandbox.network,
-        },
-    })))
-}
-
-/// Rejects addresses below `/api` that have no route.
-pub(super) async fn not_found(req: actix_web::HttpRequest) -> ApiResult {
-    Err(ApiError::not_found(format!("there is nothing at `{}`; `/api/openapi.json` lists all addresses", req.path())))
 }

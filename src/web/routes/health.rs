@@ -6,11 +6,17 @@ use actix_web::{HttpResponse, http::StatusCode, web::Data};
 use prometheus::{IntGaugeVec, Opts, Registry, TextEncoder};
 use serde_json::{Value, json};
 
-use super::{
-    WebServices,
-    error::{ApiError, ApiResult},
+use crate::{
+    telemetry,
+    web::{
+        error::{ApiError, ApiResult},
+        route_table::documented_routes,
+        state::WebServices,
+    },
 };
-use crate::telemetry;
+
+// Monitors send HEAD requests.
+documented_routes![alive + HEAD, ready + HEAD, metrics];
 
 /// Limit for a check of the store or the sandbox engine. Monitors probe often, so a slower part
 /// counts as not ready.
@@ -18,14 +24,14 @@ const CHECK_TIMEOUT: Duration = Duration::from_secs(2);
 
 /// Reports that this process answers.
 #[utoipa::path(get, path = "/healthz", tag = "health", security(()), responses((status = 200, body = Object)))]
-pub(super) async fn alive() -> HttpResponse {
+async fn alive() -> HttpResponse {
     HttpResponse::Ok().json(json!({"status": "ok"}))
 }
 
 /// Reports whether the store and the sandbox engine answer, so that sessions can be served.
 #[utoipa::path(get, path = "/readyz", tag = "health",
     responses((status = 200, body = Object), (status = 503, body = Object)))]
-pub(super) async fn ready(services: Data<WebServices>) -> HttpResponse {
+async fn ready(services: Data<WebServices>) -> HttpResponse {
     let (store, sandbox) = tokio::join!(with_timeout(services.store.check()), with_timeout(services.sandbox.check()));
     let failures: Vec<_> = [("store", &store), ("sandbox", &sandbox)]
         .iter()
@@ -56,7 +62,7 @@ fn status_text(state: &Result<(), String>) -> Value {
 
 /// Returns counters and gauges in the Prometheus text format.
 #[utoipa::path(get, path = "/metrics", tag = "health", responses((status = 200, body = String)))]
-pub(super) async fn metrics(services: Data<WebServices>) -> ApiResult {
+async fn metrics(services: Data<WebServices>) -> ApiResult {
     // Registered here, so that the counter is exported before the first event is appended.
     std::sync::LazyLock::force(&telemetry::EVENTS_APPENDED);
     let counts = services.store.count_by_state().await?;

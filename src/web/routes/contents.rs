@@ -1,0 +1,60 @@
+//! Large contents of a session that its events refer to.
+
+use std::sync::Arc;
+
+use actix_web::{HttpRequest, HttpResponse, body::SizedStream, http::header, web::Data};
+use bytes::Bytes;
+use futures::{Stream, StreamExt};
+
+use crate::{
+    store::{SessionId, Store, StoreError},
+    web::{
+        error::{ApiError, ApiResult, ErrorAnswer},
+        request::SessionPath,
+        route_table::documented_routes,
+        state::WebServices,
+    },
+};
+
+documented_routes![content];
+
+/// Downloads a content that is too large for its event.
+#[utoipa::path(get, path = "/api/sessions/{id}/contents/{name}", tag = "journal",
+    params(("id" = String, Path), ("name" = String, Path)),
+    responses((status = 200, body = Vec<u8>), (status = 404, body = ErrorAnswer)))]
+async fn content(services: Data<WebServices>, id: SessionPath, req: HttpRequest) -> ApiResult {
+    let name = req.match_info().query("name");
+    let content = services.store.content(id.0, name, 0, CONTENT_PART).await?;
+    let first = content.ok_or_else(|| ApiError::not_found(format!("session `{}` has no content `{name}`", id.0)))?;
+    let total = first.total;
+    let rest = remaining_parts(services.store.clone(), id.0, name.to_owned(), first.bytes.len() as u64);
+    let whole = futures::stream::once(async { Ok(first.bytes) }).chain(rest);
+    // An agent's output must never run as a page of this origin. The answer has no type that a
+    // browser renders.
+    Ok(HttpResponse::Ok()
+        .content_type("application/octet-stream")
+        .insert_header((header::CONTENT_DISPOSITION, "attachment; filename=\"content.txt\""))
+        .insert_header((header::CACHE_CONTROL, "private, max-age=31536000, immutable"))
+        .body(SizedStream::new(total, whole)))
+}
+
+/// Streams the rest of a content, part by part, at the pace of the reader.
+fn remaining_parts(
+    store: Arc<dyn Store>,
+    id: SessionId,
+    name: String,
+    from: u64,
+) -> impl Stream<Item = Result<Bytes, StoreError>> {
+    futures::stream::try_unfold((store, from), move |(store, from)| {
+        let name = name.clone();
+        async move {
+            let part = store.content(id, &name, from, CONTENT_PART).await?;
+            // A purge of the session during the download ends the answer early.
+            let bytes = part.map(|part| part.bytes).filter(|bytes| !bytes.is_empty());
+            Ok(bytes.map(|bytes| (bytes.clone(), (store, from + bytes.len() as u64))))
+        }
+    })
+}
+
+/// Part of a large content that each download holds in memory, bytes.
+const CONTENT_PART: usize = 256 << 10;

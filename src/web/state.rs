@@ -1,0 +1,61 @@
+//! Parts of the server that the routes use, and their requests to sessions.
+
+use std::sync::Arc;
+
+use actix::Addr;
+
+use super::error::ApiError;
+use crate::{
+    actor_registry::ActorRegistry,
+    config::Config,
+    directory::{self, Directory},
+    frontend,
+    gateway::ModelChoice,
+    link::StartLimiter,
+    sandbox::{SandboxDriver, WorkspaceDirs},
+    session::{self, Session, SessionRequest, SessionView},
+    store::{SessionId, SessionSnapshot, Store, StoreError},
+    sweeper::Sweeper,
+};
+
+/// Parts of the server that the web layer uses.
+pub struct WebServices {
+    pub directory: Addr<Directory>,
+    pub sweeper: Addr<Sweeper>,
+    pub start_limiter: Arc<StartLimiter>,
+    pub sockets: Arc<frontend::FrontendServices>,
+    pub store: Arc<dyn Store>,
+    pub actor_registry: ActorRegistry,
+    pub sandbox: Arc<dyn SandboxDriver>,
+    pub workspaces: WorkspaceDirs,
+    /// Models that clients may choose.
+    pub models: Vec<ModelChoice>,
+    pub default_model: String,
+    pub config: Arc<Config>,
+    /// Name of this node.
+    pub node: String,
+}
+
+impl WebServices {
+    /// Returns a session as the journal has it, without starting its actor.
+    pub(super) async fn snapshot(&self, id: SessionId) -> Result<SessionSnapshot, ApiError> {
+        self.store.get(id).await?.ok_or_else(|| StoreError::NoSession(id).into())
+    }
+
+    pub(super) fn view(&self, snapshot: &SessionSnapshot) -> SessionView {
+        SessionView::new(snapshot, frontend::attached_clients(&self.actor_registry, snapshot.record.id))
+    }
+
+    /// Sends a message to a session, whose actor starts if necessary.
+    pub(super) async fn send_to_session<M: SessionRequest>(
+        &self,
+        id: SessionId,
+        message: M,
+    ) -> Result<M::Result, ApiError> {
+        session::request_with_retry(async || self.session(id).await, message).await
+    }
+
+    async fn session(&self, id: SessionId) -> Result<Addr<Session>, ApiError> {
+        Ok(self.directory.send(directory::Open { id }).await??)
+    }
+}
