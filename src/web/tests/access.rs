@@ -1,0 +1,143 @@
+//! Authorization, sign-in, other origins, and the security headers.
+
+use actix_web::test::TestRequest;
+
+use super::{
+    UNKNOWN_SESSION,
+    fixture::{HOST, TOKEN, anonymous, authenticated, fixture},
+    id_of,
+};
+use crate::{
+    actor_registry::ActorKind,
+    store::{ReadLimit, SessionId},
+};
+
+/// No actor starts and no event is written for an unauthorized client.
+#[actix_web::test]
+async fn unauthorized_requests_change_nothing() {
+    let fixture = fixture().await;
+    let id = id_of(&fixture.call("POST", "/api/sessions", Some("{}")).await);
+    let session: SessionId = id.parse().expect("an id");
+    let before = fixture
+        .store
+        .read(session, 0, ReadLimit { events: 100, bytes: 1 << 20 })
+        .await
+        .expect("the events are readable");
+    let check = async |request: TestRequest, expected: u16| {
+        let reply = fixture.send(request).await;
+        assert_eq!(reply.error().0, expected, "{}", reply.text);
+        assert!(!reply.text.contains(TOKEN), "{}", reply.text);
+    };
+    let evil = ("origin", "http://evil.test");
+    let socket = format!("/ws?session={id}");
+    let upgrade = |request: TestRequest| {
+        let headers = [("connection", "upgrade"), ("upgrade", "websocket"), ("sec-websocket-version", "13")];
+        let request = headers.into_iter().fold(request, |request, header| request.insert_header(header));
+        request.insert_header(("sec-websocket-key", "dGhlIHNhbXBsZSBub25jZQ=="))
+    };
+    check(upgrade(authenticated("GET", &socket, None)).insert_header(evil), 403).await;
+    check(upgrade(anonymous("GET", &format!("{socket}&token={TOKEN}"))).insert_header(evil), 403).await;
+    check(anonymous("GET", &socket), 401).await;
+    for (address, reason) in
+        [(socket.clone(), "the token is missing"), (format!("{socket}&token=wrong"), "the token is not")]
+    {
+        let reply = fixture.send(upgrade(anonymous("GET", &address))).await;
+        // The answer is a close frame. Its first two bytes are the code 4401.
+        assert!(reply.status == 101 && reply.text.contains(&format!("\u{11}\u{31}{reason}")), "{reply:?}");
+    }
+    check(anonymous("POST", "/api/sessions"), 401).await;
+    check(authenticated("POST", "/api/sessions", Some("{}")).insert_header(evil), 403).await;
+    check(
+        authenticated("POST", "/api/sessions", None).insert_header(("content-type", "text/plain")).set_payload("{}"),
+        415,
+    )
+    .await;
+    check(authenticated("POST", "/api/sessions", None).insert_header(("host", "evil.test")), 403).await;
+    check(anonymous("GET", "/api/sessions"), 401).await;
+    check(anonymous("GET", "/%61pi/sessions"), 401).await;
+    check(anonymous("GET", "/metrics"), 401).await;
+    check(anonymous("GET", "/api/nothing"), 401).await;
+    check(anonymous("GET", "/healthz").insert_header(("host", "evil.test:3000")), 403).await;
+
+    let after = fixture
+        .store
+        .read(session, 0, ReadLimit { events: 100, bytes: 1 << 20 })
+        .await
+        .expect("the events are readable");
+    assert_eq!(after, before);
+    assert_eq!(fixture.actor_registry.count(ActorKind::FrontendSocket, None), 0);
+    assert_eq!(fixture.call("GET", "/api/sessions", None).await.json()["total"], 1);
+}
+
+#[actix_web::test]
+async fn sign_in_link_is_exchanged_for_a_cookie() {
+    let fixture = fixture().await;
+    let opened = fixture.send(anonymous("GET", &format!("/sessions?a=1&token={TOKEN}&b=2"))).await;
+    assert_eq!((opened.status.as_u16(), opened.header("location")), (303, "/sessions?a=1&b=2"));
+    let cookie = opened.header("set-cookie").to_owned();
+    assert!(cookie.starts_with("greenroom_3000=") && !cookie.contains(TOKEN), "{cookie}");
+    for part in ["HttpOnly", "SameSite=Strict", "Path=/"] {
+        assert!(cookie.contains(part), "{cookie}");
+    }
+    let pair = cookie.split(';').next().expect("the cookie has a name and a value").to_owned();
+    let read = anonymous("GET", "/api/sessions").insert_header(("cookie", pair.as_str()));
+    assert_eq!(fixture.send(read).await.status, 200);
+    let write = |origin: Option<&str>| {
+        let request = anonymous("POST", "/api/sessions").insert_header(("cookie", pair.as_str()));
+        let request = request.insert_header(("content-type", "application/json")).set_payload("{}");
+        origin.into_iter().fold(request, |request, origin| request.insert_header(("origin", origin)))
+    };
+    assert_eq!(fixture.send(write(Some(&format!("http://{HOST}")))).await.status, 201);
+    assert_eq!(fixture.send(write(None)).await.status, 403);
+    let wrong = fixture.send(anonymous("GET", "/?token=wrong")).await;
+    assert_eq!(wrong.error(), (401, "unauthenticated".to_owned()));
+    assert!(wrong.text.contains("was replaced") && wrong.text.contains("`greenroom token`"), "{}", wrong.text);
+}
+
+#[actix_web::test]
+async fn only_an_allowed_origin_gets_cors_headers() {
+    let fixture = fixture().await;
+    let from_allowed = |request: TestRequest| request.insert_header(("origin", "https://friend.test"));
+    let preflight = fixture.send(from_allowed(anonymous("OPTIONS", "/api/sessions"))).await;
+    assert_eq!(
+        (preflight.status.as_u16(), preflight.header("access-control-allow-origin")),
+        (204, "https://friend.test")
+    );
+    assert!(preflight.header("access-control-allow-headers").contains("idempotency-key"));
+    let read = fixture.send(from_allowed(authenticated("GET", "/api/sessions", None))).await;
+    assert_eq!((read.status.as_u16(), read.header("access-control-allow-origin")), (200, "https://friend.test"));
+    let own = fixture.call("GET", "/api/sessions", None).await;
+    assert_eq!(own.header("access-control-allow-origin"), "");
+    assert!(preflight.header("access-control-allow-headers").contains("if-none-match"));
+    // A page needs to read an error to show the reason.
+    let form =
+        authenticated("POST", "/api/sessions", None).insert_header(("content-type", "text/plain")).set_payload("{}");
+    let check = async |request: TestRequest, status: u16| {
+        let reply = fixture.send(from_allowed(request)).await;
+        assert_eq!((reply.status.as_u16(), reply.header("vary")), (status, "Origin"), "{}", reply.text);
+        assert_eq!(reply.header("access-control-allow-origin"), "https://friend.test", "{}", reply.text);
+        assert_eq!(reply.header("access-control-expose-headers"), "location, retry-after");
+    };
+    check(anonymous("GET", "/api/sessions"), 401).await;
+    check(form, 415).await;
+    check(authenticated("PUT", "/api/sessions", None), 405).await;
+    check(authenticated("GET", UNKNOWN_SESSION, None), 404).await;
+    check(authenticated("POST", "/api/sessions", Some("{}")), 201).await;
+    for foreign in [("host", "evil.test"), ("origin", "https://evil.test")] {
+        let reply =
+            fixture.send(from_allowed(authenticated("GET", "/api/sessions", None)).insert_header(foreign)).await;
+        assert_eq!((reply.status.as_u16(), reply.header("access-control-allow-origin")), (403, ""));
+    }
+}
+
+#[actix_web::test]
+async fn every_answer_has_the_security_headers() {
+    let fixture = fixture().await;
+    for uri in ["/", "/healthz", "/api/sessions", "/api/nothing", "/nothing"] {
+        let reply = fixture.call("GET", uri, None).await;
+        assert!(reply.header("content-security-policy").starts_with("default-src 'none'; script-src 'self';"), "{uri}");
+        assert_eq!(reply.header("x-content-type-options"), "nosniff", "{uri}");
+        assert_eq!(reply.header("referrer-policy"), "no-referrer", "{uri}");
+        assert!(!reply.header("cache-control").is_empty(), "{uri}");
+    }
+}
