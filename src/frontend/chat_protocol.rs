@@ -140,6 +140,7 @@ impl ChatTranslator {
             | Action::Write { .. }
             | Action::Edit { .. }
             | Action::Browse { .. }
+            | Action::Tool { .. }
             | Action::Plan { .. } => {}
             Action::Start { .. }
             | Action::Message { .. }
@@ -197,6 +198,7 @@ impl ChatTranslator {
             | ObservationKind::Write { .. }
             | ObservationKind::Edit { .. }
             | ObservationKind::Browse { .. }
+            | ObservationKind::Tool { .. }
             | ObservationKind::Plan { .. } => frames.extend(tool_result(item, tool, content)),
             // An agent must not report the session's state.
             ObservationKind::Chat { .. }

@@ -300,7 +300,8 @@ fn report_truncation(report: &AgentReport) -> Option<&TruncationMark> {
 fn observation_truncation(kind: &ObservationKind) -> Option<&TruncationMark> {
     let (ObservationKind::Run { truncated, .. }
     | ObservationKind::Read { truncated, .. }
-    | ObservationKind::Browse { truncated, .. }) = kind
+    | ObservationKind::Browse { truncated, .. }
+    | ObservationKind::Tool { truncated, .. }) = kind
     else {
         return None;
     };

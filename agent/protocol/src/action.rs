@@ -3,6 +3,9 @@
 use std::borrow::Cow;
 
 use serde::{Deserialize, Serialize};
+use serde_json::Value;
+
+use crate::tool::{ToolKind, ToolLocation};
 
 /// Longest text in a summary line, in characters.
 const SUMMARY_CHARS: usize = 200;
@@ -48,6 +51,19 @@ pub enum Action {
     /// Fetches a page as text.
     Browse {
         url: String,
+    },
+    /// Calls a tool that has no action of its own.
+    Tool {
+        kind: ToolKind,
+        /// Call in words, for a person.
+        title: String,
+        /// Name by which the agent knows the tool.
+        #[serde(default, skip_serializing_if = "Option::is_none")]
+        name: Option<String>,
+        #[serde(default, skip_serializing_if = "Value::is_null")]
+        input: Value,
+        #[serde(default, skip_serializing_if = "Vec::is_empty")]
+        locations: Vec<ToolLocation>,
     },
     /// Thought that the agent records by itself. The model's own thinking is an observation only.
     Think {
@@ -151,6 +167,7 @@ impl Action {
             Action::Write { .. } => "write",
             Action::Edit { .. } => "edit",
             Action::Browse { .. } => "browse",
+            Action::Tool { .. } => "tool",
             Action::Think { .. } => "think",
             Action::Plan { .. } => "plan",
             Action::Finish { .. } => "finish",
@@ -174,6 +191,10 @@ impl Action {
             Action::Write { path, .. } => format!("Writing file: {}", abbreviate(path)),
             Action::Edit { path, .. } => format!("Editing file: {}", abbreviate(path)),
             Action::Browse { url } => format!("Browsing: {}", abbreviate(url)),
+            Action::Tool { title, name, .. } if title.is_empty() => {
+                format!("Calling tool: {}", abbreviate(name.as_deref().unwrap_or("unknown")))
+            }
+            Action::Tool { title, .. } => first_line(title).into_owned(),
             Action::Think { content } => format!("Thinking: {}", first_line(content)),
             Action::Plan { .. } => "Updating the plan.".to_owned(),
             Action::Finish { message } if message.is_empty() => "The task is done.".to_owned(),
@@ -198,7 +219,7 @@ pub fn abbreviate(text: &str) -> Cow<'_, str> {
     }
 }
 
-fn first_line(text: &str) -> Cow<'_, str> {
+pub(crate) fn first_line(text: &str) -> Cow<'_, str> {
     abbreviate(text.lines().next().unwrap_or_default())
 }
 

@@ -9,6 +9,7 @@
 //! | [`event`] | numbered events, kept and replayed forever | server → client, agent (on restore) |
 //! | [`action`] | requests and acts of user and agent | inside events |
 //! | [`observation`] | results and changes of state | inside events |
+//! | [`tool`] | parts of the generic tool call | inside actions and observations |
 //! | [`delta`] | unnumbered pieces of growing items, never replayed | agent → server → client |
 //! | [`client`] | client requests, and the status of a client's connection | client ↔ server |
 //! | [`link`] | the exactly-once protocol of server and agent | server ↔ agent |
@@ -26,6 +27,7 @@ pub mod observation;
 pub mod sandbox_paths;
 mod size;
 mod text;
+pub mod tool;
 
 pub use action::Action;
 pub use delta::{Delta, DeltaKind};

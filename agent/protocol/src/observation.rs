@@ -3,7 +3,11 @@
 use serde::{Deserialize, Serialize};
 use serde_json::{Map, Value};
 
-use crate::EventBody;
+use crate::{
+    EventBody,
+    action::first_line,
+    tool::{ToolFileChange, ToolKind, ToolLocation, ToolStatus},
+};
 
 /// Recorded observation of an event: text in `content`, the rest by kind in `extras`.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
@@ -54,6 +58,22 @@ pub enum ObservationKind {
         title: Option<String>,
         #[serde(default, skip_serializing_if = "Option::is_none")]
         screenshot: Option<String>,
+        #[serde(default, skip_serializing_if = "Option::is_none")]
+        truncated: Option<TruncationMark>,
+    },
+    /// A generic tool call ended. Output in `content`.
+    Tool {
+        kind: ToolKind,
+        /// Call in words, for a person.
+        title: String,
+        /// Name by which the agent knows the tool.
+        #[serde(default, skip_serializing_if = "Option::is_none")]
+        name: Option<String>,
+        status: ToolStatus,
+        #[serde(default, skip_serializing_if = "Vec::is_empty")]
+        changes: Vec<ToolFileChange>,
+        #[serde(default, skip_serializing_if = "Vec::is_empty")]
+        locations: Vec<ToolLocation>,
         #[serde(default, skip_serializing_if = "Option::is_none")]
         truncated: Option<TruncationMark>,
     },
@@ -272,6 +292,7 @@ impl Observation {
             ObservationKind::Write { .. } => "write",
             ObservationKind::Edit { .. } => "edit",
             ObservationKind::Browse { .. } => "browse",
+            ObservationKind::Tool { .. } => "tool",
             ObservationKind::Chat { .. } => "chat",
             ObservationKind::Message { .. } => "message",
             ObservationKind::Think { .. } => "think",
@@ -317,6 +338,13 @@ impl Observation {
             ObservationKind::Write { path, bytes } => format!("Wrote {bytes} bytes to {path}."),
             ObservationKind::Edit { path, .. } => format!("Edited {path}."),
             ObservationKind::Browse { url, .. } => format!("Got {url}."),
+            ObservationKind::Tool { status: ToolStatus::Completed, title, .. } => {
+                format!("Done: {}", first_line(title))
+            }
+            ObservationKind::Tool { status: ToolStatus::Failed, title, .. } => format!("Failed: {}", first_line(title)),
+            ObservationKind::Tool { status: ToolStatus::Stopped, title, .. } => {
+                format!("Stopped: {}", first_line(title))
+            }
             ObservationKind::Chat { .. }
             | ObservationKind::Message { .. }
             | ObservationKind::Think { .. }

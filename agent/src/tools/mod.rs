@@ -127,6 +127,7 @@ async fn dispatch(action: &Action, context: &ToolContext<'_>) -> Result<ToolResu
             Action::Think { content } => Ok(think(content)),
             Action::Start { .. }
             | Action::Message { .. }
+            | Action::Tool { .. }
             | Action::Finish { .. }
             | Action::Confirm { .. }
             | Action::SetModel { .. }

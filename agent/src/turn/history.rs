@@ -87,6 +87,7 @@ impl HistoryReader {
             | ObservationKind::Write { .. }
             | ObservationKind::Edit { .. }
             | ObservationKind::Browse { .. }
+            | ObservationKind::Tool { .. }
             | ObservationKind::Plan { .. }
             | ObservationKind::Error { .. } => conversation.add_result(item, model_text(observation)),
             ObservationKind::Confirm { .. }

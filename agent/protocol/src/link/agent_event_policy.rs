@@ -42,7 +42,8 @@ impl EventBody {
             EventBody::Observation(Observation { kind, .. }) => {
                 if let ObservationKind::Run { truncated: Some(truncated), .. }
                 | ObservationKind::Read { truncated: Some(truncated), .. }
-                | ObservationKind::Browse { truncated: Some(truncated), .. } = kind
+                | ObservationKind::Browse { truncated: Some(truncated), .. }
+                | ObservationKind::Tool { truncated: Some(truncated), .. } = kind
                 {
                     truncated.href = None;
                 }
@@ -77,6 +78,7 @@ fn is_agent_action(action: &Action) -> bool {
         | Action::Write { .. }
         | Action::Edit { .. }
         | Action::Browse { .. }
+        | Action::Tool { .. }
         | Action::Think { .. }
         | Action::Plan { .. }
         | Action::Finish { .. } => true,
@@ -99,6 +101,7 @@ fn is_agent_observation(kind: &ObservationKind) -> bool {
         | ObservationKind::Write { .. }
         | ObservationKind::Edit { .. }
         | ObservationKind::Browse { .. }
+        | ObservationKind::Tool { .. }
         | ObservationKind::Message { .. }
         | ObservationKind::Think { .. }
         | ObservationKind::Plan { .. }
@@ -153,9 +156,10 @@ mod tests {
             listed.sort();
             assert_eq!(listed, known, "assign a new kind to agents or to others, here and above");
         };
-        let actions = ["run", "read", "write", "edit", "browse", "think", "plan", "finish"];
+        let actions = ["run", "read", "write", "edit", "browse", "tool", "think", "plan", "finish"];
         check(names::<Action>("action"), &actions, &RESERVED_ACTIONS);
-        let observations = ["run", "read", "write", "edit", "browse", "message", "think", "plan", "confirm", "error"];
+        let observations =
+            ["run", "read", "write", "edit", "browse", "tool", "message", "think", "plan", "confirm", "error"];
         check(names::<ObservationKind>("observation"), &observations, &RESERVED_OBSERVATIONS);
     }
 

@@ -74,6 +74,12 @@ impl EventBody {
                 break;
             }
         }
+        // No step bounds the number of an object's fields, and a tool's input may have any shape.
+        if !fits(&value, limit)
+            && let Some(input) = value.pointer_mut("/args/input")
+        {
+            *input = truncate_text(input.to_string(), CONTENT_LIMIT).into();
+        }
         // The shortened value is still an object, and every object is a body (`Opaque` at least).
         serde_json::from_value(value).expect("every object is a body")
     }
@@ -140,6 +146,7 @@ mod tests {
         action::{EditTarget, FileEdit},
         link::FromAgent,
         observation::{EditKind, PlanItem},
+        tool::{FileChangeKind, ToolFileChange, ToolKind, ToolLocation, ToolStatus},
     };
 
     /// Worst text for the limits: each byte becomes six bytes of JSON.
@@ -169,6 +176,30 @@ mod tests {
             lines: lines.clone(),
             diff: worst(large),
         };
+        let many_fields = (0..VALUES_LIMIT).map(|n| (format!("{n}{}", "k".repeat(100)), n)).collect();
+        let tool = |input| Action::Tool {
+            kind: ToolKind::Unknown(worst(large)),
+            title: worst(large),
+            name: Some(worst(large)),
+            input,
+            locations: vec![ToolLocation { path: worst(200), line: Some(1) }; large / 200],
+        };
+        let change = ToolFileChange {
+            path: worst(200),
+            change: Some(FileChangeKind::Modified),
+            diff: Some(worst(1 << 16)),
+            added: Some(1),
+            removed: None,
+        };
+        let tool_result = ObservationKind::Tool {
+            kind: ToolKind::Edit,
+            title: worst(large),
+            name: None,
+            status: ToolStatus::Failed,
+            changes: vec![change; 100],
+            locations: Vec::new(),
+            truncated: None,
+        };
         for report in [
             event(Action::Run { command: worst(large) }),
             event(Action::Write { path: worst(large), content: worst(large) }),
@@ -178,7 +209,10 @@ mod tests {
                 path: "a".into(),
                 edit: FileEdit::Replace { at: EditTarget::default(), lines: short },
             }),
+            event(tool(serde_json::json!({ "content": worst(large) }))),
+            event(tool(many_fields)),
             observation(edited, worst(large)),
+            observation(tool_result, worst(large)),
             observation(ObservationKind::Plan { path: "p".into(), items }, worst(large)),
             observation(ObservationKind::Message { partial: true }, worst(large)),
             observation(ObservationKind::Error { code: worst(large), detail: worst(large) }, String::new()),
