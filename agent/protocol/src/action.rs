@@ -14,13 +14,13 @@ const SUMMARY_CHARS: usize = 200;
 ///
 /// The agent's tool calls and the records of user requests share this type. The event's `source`
 /// distinguishes them.
-#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize, strum::IntoStaticStr)]
+#[cfg_attr(test, derive(schemars::JsonSchema, strum::VariantNames, ts_rs::TS))]
 #[serde(tag = "action", content = "args", rename_all = "snake_case")]
+#[strum(serialize_all = "snake_case")]
 pub enum Action {
     /// First task of a session.
-    Start {
-        task: String,
-    },
+    Start { task: String },
     /// User's message, as it was sent. A `chat` observation reports when the agent received it.
     Message {
         content: String,
@@ -30,18 +30,11 @@ pub enum Action {
         attachments: Vec<String>,
     },
     /// Runs a shell command in the workspace.
-    Run {
-        command: String,
-    },
+    Run { command: String },
     /// Reads a file of the workspace.
-    Read {
-        path: String,
-    },
+    Read { path: String },
     /// Writes a whole file of the workspace.
-    Write {
-        path: String,
-        content: String,
-    },
+    Write { path: String, content: String },
     /// Changes part of a file of the workspace.
     Edit {
         path: String,
@@ -49,9 +42,7 @@ pub enum Action {
         edit: FileEdit,
     },
     /// Fetches a page as text.
-    Browse {
-        url: String,
-    },
+    Browse { url: String },
     /// Calls a tool that has no action of its own.
     Tool {
         kind: ToolKind,
@@ -66,13 +57,9 @@ pub enum Action {
         locations: Vec<ToolLocation>,
     },
     /// Thought that the agent records by itself. The model's own thinking is an observation only.
-    Think {
-        content: String,
-    },
+    Think { content: String },
     /// Agent's plan, as Markdown.
-    Plan {
-        content: String,
-    },
+    Plan { content: String },
     /// Agent's report that the task is done.
     Finish {
         #[serde(default)]
@@ -87,18 +74,22 @@ pub enum Action {
         reason: Option<String>,
     },
     /// Changes the model.
-    SetModel {
-        model: String,
-    },
+    SetModel { model: String },
+    /// Stops whatever runs, of the agent and of the user.
     Interrupt {},
+    /// Freezes the sandbox.
     Pause {},
+    /// Continues a paused or stopped session.
     Resume {},
+    /// Removes the sandbox. The workspace stays.
     Stop {},
+    /// Ends the session for ever.
     End {},
 }
 
 /// Time at which a message reaches an agent that is working.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[cfg_attr(test, derive(schemars::JsonSchema, ts_rs::TS))]
 #[serde(rename_all = "snake_case")]
 pub enum MessageMode {
     /// After the current turn.
@@ -114,6 +105,7 @@ pub enum MessageMode {
 ///
 /// Lines count from 1.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+#[cfg_attr(test, derive(schemars::JsonSchema, ts_rs::TS))]
 #[serde(tag = "change", rename_all = "UPPERCASE")]
 pub enum FileEdit {
     /// Replaces the lines `line..=end_line`, or the text `old`, by `lines`.
@@ -138,6 +130,7 @@ pub enum FileEdit {
 
 /// Place of a change in a file. Exactly one of `line` and `old` is set.
 #[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[cfg_attr(test, derive(schemars::JsonSchema, ts_rs::TS))]
 pub struct EditTarget {
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub line: Option<usize>,
@@ -149,6 +142,7 @@ pub struct EditTarget {
 
 /// Person's answer to an approval request.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
+#[cfg_attr(test, derive(schemars::JsonSchema, ts_rs::TS))]
 #[serde(rename_all = "snake_case")]
 pub enum ApprovalDecision {
     Allow,
@@ -159,26 +153,7 @@ pub enum ApprovalDecision {
 impl Action {
     /// Name on the wire. `GET …/events?kind=` filters by the same name.
     pub fn name(&self) -> &'static str {
-        match self {
-            Action::Start { .. } => "start",
-            Action::Message { .. } => "message",
-            Action::Run { .. } => "run",
-            Action::Read { .. } => "read",
-            Action::Write { .. } => "write",
-            Action::Edit { .. } => "edit",
-            Action::Browse { .. } => "browse",
-            Action::Tool { .. } => "tool",
-            Action::Think { .. } => "think",
-            Action::Plan { .. } => "plan",
-            Action::Finish { .. } => "finish",
-            Action::Confirm { .. } => "confirm",
-            Action::SetModel { .. } => "set_model",
-            Action::Interrupt {} => "interrupt",
-            Action::Pause {} => "pause",
-            Action::Resume {} => "resume",
-            Action::Stop {} => "stop",
-            Action::End {} => "end",
-        }
+        self.into()
     }
 
     /// Summary line for a person that describes the action. Long texts are abbreviated.

@@ -3,7 +3,11 @@
 use serde::{Deserialize, Serialize};
 use serde_json::{Map, Value};
 
-use crate::action::{ApprovalDecision, MessageMode};
+use crate::{
+    EventSource, REQUEST_ID_LIMIT,
+    action::{ApprovalDecision, MessageMode},
+    declarations::{ACTIONS, KindDeclaration},
+};
 
 /// Frame from a client: a request with an optional idempotency key.
 #[derive(Debug, Clone, PartialEq)]
@@ -18,9 +22,11 @@ pub struct ClientFrame {
 
 /// Client request: `"action"` holds its name, `"args"` holds the rest.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+#[cfg_attr(test, derive(schemars::JsonSchema, strum::VariantNames, ts_rs::TS))]
 #[serde(tag = "action", content = "args", rename_all = "snake_case")]
+#[cfg_attr(test, strum(serialize_all = "snake_case"), ts(optional_fields))]
 pub enum ClientRequest {
-    /// Creates the session, or configures the session before it starts.
+    /// Creates the session. Later, changes `model` and `title` only.
     Initialize {
         #[serde(default)]
         model: Option<String>,
@@ -33,50 +39,55 @@ pub enum ClientRequest {
         #[serde(default)]
         title: Option<String>,
     },
-    Start {
-        task: String,
-    },
+    /// Sends the first task. Without a session, creates one.
+    Start { task: String },
+    /// Sends a message to the agent. `attachments` holds paths of uploaded files.
     Message {
         content: String,
         #[serde(default)]
+        #[cfg_attr(test, ts(as = "Option<_>", optional))]
         mode: MessageMode,
         #[serde(default)]
+        #[cfg_attr(test, ts(as = "Option<_>", optional))]
         attachments: Vec<String>,
     },
-    Run {
-        command: String,
-    },
-    Read {
-        path: String,
-    },
-    Write {
-        path: String,
-        content: String,
-    },
-    Browse {
-        url: String,
-    },
+    /// Runs a shell command beside the agent. User actions run one at a time, in the order sent.
+    Run { command: String },
+    /// Reads a file of the workspace.
+    Read { path: String },
+    /// Writes a whole file of the workspace.
+    Write { path: String, content: String },
+    /// Fetches a page as text.
+    Browse { url: String },
+    /// Stops whatever runs, of the agent and of the user.
     Interrupt {},
+    /// Freezes the sandbox.
     Pause {},
+    /// Continues a paused or stopped session, or a queue that an interrupt halted.
     Resume {},
+    /// Removes the sandbox. The workspace stays.
     Stop {},
+    /// Ends the session for ever.
     End {},
+    /// Answers the approval request `request`.
     Confirm {
         request: String,
         decision: ApprovalDecision,
         #[serde(default)]
         reason: Option<String>,
     },
+    /// Changes or removes a queued message: either `content` or `remove: true`.
     EditQueue {
         item: String,
         #[serde(default)]
         content: Option<String>,
         #[serde(default)]
+        #[cfg_attr(test, ts(as = "Option<_>", optional))]
         remove: bool,
     },
-    SetModel {
-        model: String,
-    },
+    /// Changes the model.
+    SetModel { model: String },
+    /// Is answered with the status `pong`.
     Ping {},
 }
 
@@ -113,12 +124,20 @@ impl ClientFrame {
         })?;
         let id = match raw.id {
             None | Some(Value::Null) => None,
-            Some(Value::String(id)) if !id.is_empty() && id.len() <= 128 => Some(id),
-            Some(_) => return Err(bad("invalid_args", "`id` must be a string of 1 to 128 bytes".into(), None)),
+            Some(Value::String(id)) if (1..=REQUEST_ID_LIMIT).contains(&id.len()) => Some(id),
+            Some(_) => {
+                let rule = format!("`id` must be a string of 1 to {REQUEST_ID_LIMIT} bytes");
+                return Err(bad("invalid_args", rule, None));
+            }
         };
         let Some(Value::String(action)) = raw.action else {
             return Err(bad("invalid_args", "`action` is missing or not a string".into(), id));
         };
+        if !KindDeclaration::find(&ACTIONS, &action).is_some_and(|kind| kind.allows(EventSource::User)) {
+            let names = ACTIONS.iter().filter(|kind| kind.allows(EventSource::User)).map(|kind| kind.name);
+            let names = names.collect::<Vec<_>>().join("`, `");
+            return Err(bad("unknown_action", format!("unknown action `{action}`, expected one of `{names}`"), id));
+        }
         let args = match raw.args {
             None | Some(Value::Null) => Value::Object(Map::new()),
             Some(args @ Value::Object(_)) => args,
@@ -127,9 +146,6 @@ impl ClientFrame {
         let tagged = serde_json::json!({ "action": action, "args": args });
         match serde_json::from_value(tagged) {
             Ok(request) => Ok(ClientFrame { id, request }),
-            Err(e) if e.to_string().starts_with("unknown variant") => {
-                Err(bad("unknown_action", e.to_string().replacen("unknown variant", "unknown action", 1), id))
-            }
             Err(e) => Err(bad("invalid_args", format!("`args` of `{action}`: {e}"), id)),
         }
     }
@@ -137,6 +153,7 @@ impl ClientFrame {
 
 /// Error about one frame or about the connection. Never journalled.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+#[cfg_attr(test, derive(schemars::JsonSchema, ts_rs::TS))]
 pub struct ErrorFrame {
     pub error: ErrorBody,
     #[serde(default, skip_serializing_if = "Option::is_none")]
@@ -145,6 +162,7 @@ pub struct ErrorFrame {
 
 /// Body of every error, on the socket and in REST.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+#[cfg_attr(test, derive(schemars::JsonSchema, ts_rs::TS))]
 pub struct ErrorBody {
     /// Stable code, for programs.
     pub code: String,
@@ -154,29 +172,24 @@ pub struct ErrorBody {
 
 /// Status frame about this connection alone. `session` is the session as REST shows it.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+#[cfg_attr(test, derive(schemars::JsonSchema, ts_rs::TS))]
 #[serde(tag = "status", rename_all = "snake_case")]
 pub enum StatusFrame {
     /// First frame of a connection. If no session exists yet, a second `hello` follows once it
     /// does.
-    Hello {
-        session: Option<Value>,
-        last_seq: u64,
-        state: Option<crate::observation::AgentState>,
-    },
+    Hello { session: Option<Value>, last_seq: u64, state: Option<crate::observation::AgentState> },
     /// Events up to `seq` have been replayed. Later events are live.
-    Synced {
-        seq: u64,
-    },
+    Synced { seq: u64 },
     /// The frame with this `id` was accepted and led to event `seq`. Absent if it led to no event.
     Accepted {
         id: String,
         #[serde(default, skip_serializing_if = "Option::is_none")]
         seq: Option<u64>,
     },
+    /// Answers `ping`.
     Pong {},
-    Closing {
-        reason: String,
-    },
+    /// The server is about to close the connection.
+    Closing { reason: String },
 }
 
 #[cfg(test)]

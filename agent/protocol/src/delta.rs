@@ -5,6 +5,7 @@ use serde::{Deserialize, Serialize};
 /// Next piece of an item. Exactly one durable event with the same `item` ends the item, and holds
 /// the whole text.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+#[cfg_attr(test, derive(schemars::JsonSchema, ts_rs::TS))]
 pub struct Delta {
     #[serde(rename = "delta")]
     pub kind: DeltaKind,
@@ -16,6 +17,7 @@ pub struct Delta {
 
 /// Kind of text that grows.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
+#[cfg_attr(test, derive(schemars::JsonSchema, ts_rs::TS))]
 #[serde(rename_all = "snake_case")]
 pub enum DeltaKind {
     /// Agent's message.

@@ -11,6 +11,7 @@
 //! | [`observation`] | results and changes of state | inside events |
 //! | [`tool`] | parts of the generic tool call | inside actions and observations |
 //! | [`delta`] | unnumbered pieces of growing items, never replayed | agent → server → client |
+//! | [`declarations`] | names of all kinds, and the parties that may send them | (read by parser, policy, page and docs) |
 //! | [`client`] | client requests, and the status of a client's connection | client ↔ server |
 //! | [`link`] | the exactly-once protocol of server and agent | server ↔ agent |
 //! | [`sandbox_paths`] | paths inside a sandbox | (used by driver and agent) |
@@ -20,6 +21,7 @@
 
 pub mod action;
 pub mod client;
+pub mod declarations;
 pub mod delta;
 pub mod event;
 pub mod link;
@@ -48,6 +50,9 @@ pub const FULL_TEXT_LIMIT: u64 = 64 * 1024 * 1024;
 
 /// Largest frame that a client may send, in bytes.
 pub const CLIENT_FRAME_LIMIT: usize = 1024 * 1024;
+
+/// Longest idempotency key of a client frame, in bytes.
+pub const REQUEST_ID_LIMIT: usize = 128;
 
 /// Largest frame on the link between server and agent, in bytes, in either direction.
 pub const LINK_FRAME_LIMIT: usize = 16 * 1024 * 1024;

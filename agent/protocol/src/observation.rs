@@ -20,8 +20,10 @@ pub struct Observation {
 }
 
 /// Kind of observation: `"observation"` holds its name, `"extras"` holds the rest.
-#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize, strum::IntoStaticStr)]
+#[cfg_attr(test, derive(schemars::JsonSchema, strum::VariantNames, ts_rs::TS))]
 #[serde(tag = "observation", content = "extras", rename_all = "snake_case")]
+#[strum(serialize_all = "snake_case")]
 pub enum ObservationKind {
     /// A command ended. `exit_code` is absent if a signal or the timeout ended the command.
     Run {
@@ -34,23 +36,16 @@ pub enum ObservationKind {
         #[serde(default, skip_serializing_if = "Option::is_none")]
         truncated: Option<TruncationMark>,
     },
+    /// Text of a file.
     Read {
         path: String,
         #[serde(default, skip_serializing_if = "Option::is_none")]
         truncated: Option<TruncationMark>,
     },
-    Write {
-        path: String,
-        bytes: u64,
-    },
+    /// A whole file was written.
+    Write { path: String, bytes: u64 },
     /// A file was changed at `line` (counted from 1). `diff` is a unified diff.
-    Edit {
-        path: String,
-        line: usize,
-        change: EditKind,
-        lines: Vec<String>,
-        diff: String,
-    },
+    Edit { path: String, line: usize, change: EditKind, lines: Vec<String>, diff: String },
     /// A page, as text. `screenshot` refers to a file.
     Browse {
         url: String,
@@ -96,22 +91,14 @@ pub enum ObservationKind {
         partial: bool,
     },
     /// Agent's plan: Markdown in `content`, stored in the workspace at `path`.
-    Plan {
-        path: String,
-        items: Vec<PlanItem>,
-    },
+    Plan { path: String, items: Vec<PlanItem> },
     /// A person's decision is required. `options` holds the decisions that apply.
-    Confirm {
-        request: String,
-        action: String,
-        risk: String,
-        options: Vec<super::action::ApprovalDecision>,
-    },
-    Confirmed {
-        request: String,
-        decision: super::action::ApprovalDecision,
-    },
+    Confirm { request: String, action: String, risk: String, options: Vec<super::action::ApprovalDecision> },
+    /// The decision was taken.
+    Confirmed { request: String, decision: super::action::ApprovalDecision },
+    /// Tokens and cost of a model call, and the session's totals.
     Usage(ModelUsage),
+    /// The session's state changed.
     AgentStateChanged {
         agent_state: AgentState,
         #[serde(default, skip_serializing_if = "Option::is_none")]
@@ -137,9 +124,7 @@ pub enum ObservationKind {
     },
     /// Messages that wait for the agent, oldest first. The newest of these observations is the
     /// current queue.
-    Queue {
-        items: Vec<QueueItem>,
-    },
+    Queue { items: Vec<QueueItem> },
     /// The sandbox changed its phase or exited unexpectedly.
     Sandbox {
         phase: SandboxPhase,
@@ -155,10 +140,7 @@ pub enum ObservationKind {
         isolation: Option<String>,
     },
     /// An error occurred. `code` is stable, `detail` is for a person.
-    Error {
-        code: String,
-        detail: String,
-    },
+    Error { code: String, detail: String },
 }
 
 /// Marks `content` as a part of a longer text, and points at the whole text.
@@ -166,6 +148,7 @@ pub enum ObservationKind {
 /// Stored in `extras.truncated` of any kind. Kinds that an agent can shorten have a field for the
 /// mark. [`Observation::with_truncation`] adds the mark to any kind.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+#[cfg_attr(test, derive(schemars::JsonSchema, ts_rs::TS))]
 pub struct TruncationMark {
     /// Size of the whole text, in bytes.
     pub bytes: u64,
@@ -191,6 +174,7 @@ impl TruncationMark {
 
 /// Kind of change that an edit made.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
+#[cfg_attr(test, derive(schemars::JsonSchema, ts_rs::TS))]
 #[serde(rename_all = "UPPERCASE")]
 pub enum EditKind {
     Insert,
@@ -200,6 +184,7 @@ pub enum EditKind {
 
 /// Line of a plan with a checkbox.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+#[cfg_attr(test, derive(schemars::JsonSchema, ts_rs::TS))]
 pub struct PlanItem {
     pub text: String,
     pub done: bool,
@@ -207,13 +192,16 @@ pub struct PlanItem {
 
 /// Usage of one model call, and totals of the session so far.
 #[derive(Debug, Clone, Default, PartialEq, Serialize, Deserialize)]
+#[cfg_attr(test, derive(schemars::JsonSchema, ts_rs::TS))]
 pub struct ModelUsage {
     pub model: String,
     pub input_tokens: u64,
     pub output_tokens: u64,
     #[serde(default)]
+    #[cfg_attr(test, ts(as = "Option<_>", optional))]
     pub cache_read_tokens: u64,
     #[serde(default)]
+    #[cfg_attr(test, ts(as = "Option<_>", optional))]
     pub cache_write_tokens: u64,
     /// Cost of this call in US dollars. `null` if the model's price is unknown.
     pub cost_usd: Option<f64>,
@@ -229,6 +217,7 @@ pub struct ModelUsage {
 
 /// Message that waits in the queue.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+#[cfg_attr(test, derive(schemars::JsonSchema, ts_rs::TS))]
 pub struct QueueItem {
     /// Id of the message in `edit_queue`.
     pub item: String,
@@ -238,8 +227,10 @@ pub struct QueueItem {
 }
 
 /// State of the agent, as clients see it.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, Serialize, Deserialize)]
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, Serialize, Deserialize, strum::IntoStaticStr)]
+#[cfg_attr(test, derive(schemars::JsonSchema, ts_rs::TS))]
 #[serde(rename_all = "snake_case")]
+#[strum(serialize_all = "snake_case")]
 pub enum AgentState {
     Starting,
     Idle,
@@ -254,6 +245,7 @@ pub enum AgentState {
 
 /// Steps of an interrupt's escalation, in ascending order.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize)]
+#[cfg_attr(test, derive(schemars::JsonSchema, ts_rs::TS))]
 #[serde(rename_all = "snake_case")]
 pub enum EscalationStep {
     /// The agent was asked to stop, and stopped.
@@ -268,6 +260,7 @@ pub enum EscalationStep {
 
 /// Phase of a sandbox.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
+#[cfg_attr(test, derive(schemars::JsonSchema, ts_rs::TS))]
 #[serde(rename_all = "snake_case")]
 pub enum SandboxPhase {
     Pulling,
@@ -286,26 +279,7 @@ pub enum SandboxPhase {
 impl Observation {
     /// Name on the wire. `GET …/events?kind=` filters by the same name.
     pub fn name(&self) -> &'static str {
-        match self.kind {
-            ObservationKind::Run { .. } => "run",
-            ObservationKind::Read { .. } => "read",
-            ObservationKind::Write { .. } => "write",
-            ObservationKind::Edit { .. } => "edit",
-            ObservationKind::Browse { .. } => "browse",
-            ObservationKind::Tool { .. } => "tool",
-            ObservationKind::Chat { .. } => "chat",
-            ObservationKind::Message { .. } => "message",
-            ObservationKind::Think { .. } => "think",
-            ObservationKind::Plan { .. } => "plan",
-            ObservationKind::Confirm { .. } => "confirm",
-            ObservationKind::Confirmed { .. } => "confirmed",
-            ObservationKind::Usage(_) => "usage",
-            ObservationKind::AgentStateChanged { .. } => "agent_state_changed",
-            ObservationKind::Interrupted { .. } => "interrupted",
-            ObservationKind::Queue { .. } => "queue",
-            ObservationKind::Sandbox { .. } => "sandbox",
-            ObservationKind::Error { .. } => "error",
-        }
+        (&self.kind).into()
     }
 }
 
@@ -376,17 +350,7 @@ impl Observation {
 impl AgentState {
     /// Name on the wire.
     pub fn name(self) -> &'static str {
-        match self {
-            AgentState::Starting => "starting",
-            AgentState::Idle => "idle",
-            AgentState::Running => "running",
-            AgentState::AwaitingConfirmation => "awaiting_confirmation",
-            AgentState::Interrupting => "interrupting",
-            AgentState::Paused => "paused",
-            AgentState::Stopped => "stopped",
-            AgentState::Failed => "failed",
-            AgentState::Ended => "ended",
-        }
+        self.into()
     }
 }
 

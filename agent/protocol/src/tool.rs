@@ -4,6 +4,7 @@ use serde::{Deserialize, Serialize};
 
 /// Kind of a generic tool call, for icon and policy.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+#[cfg_attr(test, derive(schemars::JsonSchema, ts_rs::TS))]
 #[serde(rename_all = "snake_case")]
 pub enum ToolKind {
     Read,
@@ -18,11 +19,13 @@ pub enum ToolKind {
     Other,
     /// Kind unknown to this version. Kept as it came, and shown as `other`.
     #[serde(untagged)]
+    #[cfg_attr(test, ts(skip))]
     Unknown(String),
 }
 
 /// End of a generic tool call.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
+#[cfg_attr(test, derive(schemars::JsonSchema, ts_rs::TS))]
 #[serde(rename_all = "snake_case")]
 pub enum ToolStatus {
     Completed,
@@ -33,6 +36,7 @@ pub enum ToolStatus {
 
 /// File that a generic tool call works on, and the line, counted from 1.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+#[cfg_attr(test, derive(schemars::JsonSchema, ts_rs::TS))]
 pub struct ToolLocation {
     pub path: String,
     #[serde(default, skip_serializing_if = "Option::is_none")]
@@ -41,6 +45,7 @@ pub struct ToolLocation {
 
 /// Change that a generic tool call made to one file.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+#[cfg_attr(test, derive(schemars::JsonSchema, ts_rs::TS))]
 pub struct ToolFileChange {
     pub path: String,
     #[serde(default, skip_serializing_if = "Option::is_none")]
@@ -58,6 +63,7 @@ pub struct ToolFileChange {
 
 /// Kind of change to a file.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+#[cfg_attr(test, derive(schemars::JsonSchema, ts_rs::TS))]
 #[serde(rename_all = "snake_case")]
 pub enum FileChangeKind {
     Created,
@@ -66,6 +72,7 @@ pub enum FileChangeKind {
     Moved,
     /// Kind unknown to this version. Kept as it came.
     #[serde(untagged)]
+    #[cfg_attr(test, ts(skip))]
     Unknown(String),
 }
 

@@ -2,21 +2,19 @@
 //!
 //! The journal names the speaker by `source`, and clients rely on the kind: a state, a cost, a
 //! receipt, a user's message. An agent is untrusted. It may report what agents do and observe, and
-//! nothing else.
+//! nothing else ([`KindDeclaration`]).
 
-use crate::{Action, EventBody, Observation, ObservationKind, observation::OpaqueFields};
+use crate::{
+    EventBody, EventSource, Observation, ObservationKind,
+    declarations::{ACTIONS, KindDeclaration, OBSERVATIONS},
+    observation::OpaqueFields,
+};
 
 /// Fields that a reported body may have.
 ///
 /// Some other fields belong to the server: `seq`, `at`, `source`, `cause`, `item`, `message`. Some
 /// would turn the event into a frame of another family: `status`, `delta`, `error`.
 const FIELDS: [&str; 5] = ["action", "args", "observation", "extras", "content"];
-
-/// Kinds that belong to the user or the server. An agent may not use such a name in any shape.
-const RESERVED_ACTIONS: [&str; 9] =
-    ["start", "message", "confirm", "set_model", "interrupt", "pause", "resume", "stop", "end"];
-const RESERVED_OBSERVATIONS: [&str; 7] =
-    ["chat", "confirmed", "usage", "agent_state_changed", "interrupted", "queue", "sandbox"];
 
 /// Longest name of an unknown kind, in bytes. The journal stores the names, and clients filter by
 /// them.
@@ -29,9 +27,8 @@ impl EventBody {
     /// Returns the name of the kind if an agent may not report the kind.
     pub fn accept_from_agent(mut self) -> Result<EventBody, String> {
         let allowed = match &self {
-            EventBody::Action(action) => is_agent_action(action),
-            EventBody::Observation(Observation { kind, .. }) => is_agent_observation(kind),
-            // An unknown kind may come from a newer agent.
+            EventBody::Action(action) => is_agent_kind(&ACTIONS, action.name()),
+            EventBody::Observation(observation) => is_agent_kind(&OBSERVATIONS, observation.name()),
             EventBody::Opaque(fields) => may_be_agent_kind(fields),
         };
         if !allowed {
@@ -71,62 +68,22 @@ fn object_or_remove<'a>(fields: &'a mut OpaqueFields, name: &str) -> Option<&'a 
     fields.get_mut(name)?.as_object_mut()
 }
 
-fn is_agent_action(action: &Action) -> bool {
-    match action {
-        Action::Run { .. }
-        | Action::Read { .. }
-        | Action::Write { .. }
-        | Action::Edit { .. }
-        | Action::Browse { .. }
-        | Action::Tool { .. }
-        | Action::Think { .. }
-        | Action::Plan { .. }
-        | Action::Finish { .. } => true,
-        Action::Start { .. }
-        | Action::Message { .. }
-        | Action::Confirm { .. }
-        | Action::SetModel { .. }
-        | Action::Interrupt {}
-        | Action::Pause {}
-        | Action::Resume {}
-        | Action::Stop {}
-        | Action::End {} => false,
-    }
-}
-
-fn is_agent_observation(kind: &ObservationKind) -> bool {
-    match kind {
-        ObservationKind::Run { .. }
-        | ObservationKind::Read { .. }
-        | ObservationKind::Write { .. }
-        | ObservationKind::Edit { .. }
-        | ObservationKind::Browse { .. }
-        | ObservationKind::Tool { .. }
-        | ObservationKind::Message { .. }
-        | ObservationKind::Think { .. }
-        | ObservationKind::Plan { .. }
-        | ObservationKind::Confirm { .. }
-        | ObservationKind::Error { .. } => true,
-        ObservationKind::Chat { .. }
-        | ObservationKind::Confirmed { .. }
-        | ObservationKind::Usage(_)
-        | ObservationKind::AgentStateChanged { .. }
-        | ObservationKind::Interrupted { .. }
-        | ObservationKind::Queue { .. }
-        | ObservationKind::Sandbox { .. } => false,
-    }
+/// Returns true if an agent may report the kind. A kind unknown to this version may come from a
+/// newer agent.
+fn is_agent_kind(declarations: &[KindDeclaration], name: &str) -> bool {
+    KindDeclaration::find(declarations, name).is_none_or(|kind| kind.allows(EventSource::Agent))
 }
 
 fn may_be_agent_kind(fields: &OpaqueFields) -> bool {
     let name = |key: &str| fields.get(key).map(|name| name.as_str());
-    let (name, reserved): (_, &[&str]) = match (name("action"), name("observation")) {
-        (Some(Some(action)), None) => (action, &RESERVED_ACTIONS),
-        (None, Some(Some(observation))) => (observation, &RESERVED_OBSERVATIONS),
+    let (name, declarations): (_, &[KindDeclaration]) = match (name("action"), name("observation")) {
+        (Some(Some(action)), None) => (action, &ACTIONS),
+        (None, Some(Some(observation))) => (observation, &OBSERVATIONS),
         // Neither name, both names, or a name that is no string: the kind is ambiguous.
         (Some(_), _) | (None, Some(None) | None) => return false,
     };
     // The journal stores names unescaped, between binary fields.
-    name.len() <= NAME_LIMIT && !name.contains(char::is_control) && !reserved.contains(&name)
+    name.len() <= NAME_LIMIT && !name.contains(char::is_control) && is_agent_kind(declarations, name)
 }
 
 #[cfg(test)]
@@ -140,29 +97,6 @@ mod tests {
         body.accept_from_agent().map(|body| serde_json::to_value(&body).expect("a body always serializes"))
     }
 
-    /// Returns the kinds that serde's error lists for an unknown kind.
-    fn names<T: serde::de::DeserializeOwned + std::fmt::Debug>(tag: &str) -> Vec<String> {
-        let error =
-            serde_json::from_value::<T>(json!({ tag: "no such kind" })).expect_err("the kind is unknown").to_string();
-        let (_, listed) = error.split_once("expected one of ").expect("the error lists the kinds");
-        listed.split(", ").map(|name| name.trim_matches('`').to_owned()).collect()
-    }
-
-    #[test]
-    fn every_kind_is_assigned_to_agents_or_to_others() {
-        let check = |mut known: Vec<String>, agents: &[&str], others: &[&str]| {
-            let mut listed: Vec<_> = agents.iter().chain(others).map(|name| (*name).to_owned()).collect();
-            known.sort();
-            listed.sort();
-            assert_eq!(listed, known, "assign a new kind to agents or to others, here and above");
-        };
-        let actions = ["run", "read", "write", "edit", "browse", "tool", "think", "plan", "finish"];
-        check(names::<Action>("action"), &actions, &RESERVED_ACTIONS);
-        let observations =
-            ["run", "read", "write", "edit", "browse", "tool", "message", "think", "plan", "confirm", "error"];
-        check(names::<ObservationKind>("observation"), &observations, &RESERVED_OBSERVATIONS);
-    }
-
     #[test]
     fn reserved_kinds_are_rejected() {
         let rejected = |body: Value, name: &str| assert_eq!(accepted(body), Err(name.to_owned()));
@@ -173,6 +107,11 @@ mod tests {
             json!({ "observation": "agent_state_changed", "extras": { "agent_state": "failed", "since": "" } }),
             "agent_state_changed",
         );
+        for (tag, kinds) in [("action", &ACTIONS[..]), ("observation", &OBSERVATIONS[..])] {
+            for kind in kinds.iter().filter(|kind| !kind.allows(EventSource::Agent)) {
+                rejected(json!({ tag: kind.name }), kind.name);
+            }
+        }
         // Reserved names in a wrong shape: no reader here parses them as that kind, but a client
         // might.
         rejected(

@@ -1,0 +1,121 @@
+//! Declaration of every kind of action and observation: its name, and the parties that may send it.
+//!
+//! The types declare the fields ([`Action`](crate::Action), [`ClientRequest`],
+//! [`ObservationKind`](crate::ObservationKind)). The parser of client frames, the policy for agents,
+//! the page's check of events and the tables of docs/protocol.md read both.
+//!
+//! [`ClientRequest`]: crate::client::ClientRequest
+
+use crate::EventSource::{self, Agent, Server, User};
+
+/// Kind of action or observation, as the wire names it.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct KindDeclaration {
+    pub name: &'static str,
+    /// Parties that may send the kind. An action that the user may send is a client request.
+    pub senders: &'static [EventSource],
+}
+
+/// Actions, with the client requests that no event records.
+pub const ACTIONS: [KindDeclaration; 21] = [
+    kind("initialize", &[User]),
+    kind("start", &[User]),
+    kind("message", &[User]),
+    kind("run", &[User, Agent]),
+    kind("read", &[User, Agent]),
+    kind("write", &[User, Agent]),
+    kind("edit", &[Agent]),
+    kind("browse", &[User, Agent]),
+    kind("tool", &[Agent]),
+    kind("think", &[Agent]),
+    kind("plan", &[Agent]),
+    kind("finish", &[Agent]),
+    kind("interrupt", &[User]),
+    kind("pause", &[User]),
+    kind("resume", &[User]),
+    kind("stop", &[User, Server]),
+    kind("end", &[User]),
+    kind("confirm", &[User]),
+    kind("edit_queue", &[User]),
+    kind("set_model", &[User]),
+    kind("ping", &[User]),
+];
+
+/// Observations. Those with the sender `user` report that the user's message reached the agent.
+pub const OBSERVATIONS: [KindDeclaration; 18] = [
+    kind("run", &[Agent]),
+    kind("read", &[Agent]),
+    kind("write", &[Agent]),
+    kind("edit", &[Agent]),
+    kind("browse", &[Agent]),
+    kind("tool", &[Agent]),
+    kind("chat", &[User]),
+    kind("message", &[Agent]),
+    kind("think", &[Agent]),
+    kind("plan", &[Agent]),
+    kind("confirm", &[Agent]),
+    kind("confirmed", &[Server]),
+    kind("usage", &[Server]),
+    kind("agent_state_changed", &[Server]),
+    kind("interrupted", &[Server]),
+    kind("queue", &[Server]),
+    kind("sandbox", &[Server]),
+    kind("error", &[Agent, Server]),
+];
+
+const fn kind(name: &'static str, senders: &'static [EventSource]) -> KindDeclaration {
+    KindDeclaration { name, senders }
+}
+
+impl KindDeclaration {
+    /// Returns the declaration of `name`, if this version has the kind.
+    pub fn find<'a>(declarations: &'a [KindDeclaration], name: &str) -> Option<&'a KindDeclaration> {
+        declarations.iter().find(|declaration| declaration.name == name)
+    }
+
+    /// Returns true if `sender` may send the kind.
+    pub fn allows(&self, sender: EventSource) -> bool {
+        self.senders.contains(&sender)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::collections::BTreeSet;
+
+    use serde::de::DeserializeOwned;
+    use serde_json::json;
+    use strum::VariantNames;
+
+    use super::*;
+    use crate::{Action, ObservationKind, client::ClientRequest};
+
+    fn check<'a>(type_name: &str, declared: impl Iterator<Item = &'a KindDeclaration>, variants: &[&'a str]) {
+        let declared: Vec<_> = declared.map(|kind| kind.name).collect();
+        let (names, variants) = (BTreeSet::from_iter(&declared), BTreeSet::from_iter(variants));
+        assert_eq!(names, variants, "declare each kind of `{type_name}` once in declarations.rs");
+        assert_eq!(declared.len(), names.len(), "a kind of `{type_name}` is declared twice");
+    }
+
+    #[test]
+    fn every_kind_is_declared_once() {
+        let variants: BTreeSet<_> = Action::VARIANTS.iter().chain(ClientRequest::VARIANTS).copied().collect();
+        check("Action", ACTIONS.iter(), &variants.into_iter().collect::<Vec<_>>());
+        check("ObservationKind", OBSERVATIONS.iter(), ObservationKind::VARIANTS);
+        check("ClientRequest", ACTIONS.iter().filter(|kind| kind.allows(User)), ClientRequest::VARIANTS);
+    }
+
+    /// Returns the kinds that serde's error lists for an unknown kind.
+    fn serialized_names<T: DeserializeOwned + std::fmt::Debug>(tag: &str) -> Vec<String> {
+        let error = serde_json::from_value::<T>(json!({ tag: "none" })).expect_err("the kind is unknown").to_string();
+        let (_, listed) = error.split_once("expected one of ").expect("the error lists the kinds");
+        listed.split(", ").map(|name| name.trim_matches('`').to_owned()).collect()
+    }
+
+    #[test]
+    fn name_is_the_serialized_name() {
+        assert_eq!(serialized_names::<Action>("action"), Action::VARIANTS);
+        assert_eq!(serialized_names::<ClientRequest>("action"), ClientRequest::VARIANTS);
+        assert_eq!(serialized_names::<ObservationKind>("observation"), ObservationKind::VARIANTS);
+    }
+}
