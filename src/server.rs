@@ -267,5 +267,6 @@ fn agent_settings(config: Arc<Config>, gateway: Gateway) -> Box<dyn Fn(&SessionR
         directory: record.directory.clone().unwrap_or_else(|| sandbox_paths::WORKSPACE.to_owned()),
         run_timeout_s: config.agent.run_timeout.whole_seconds(),
         max_steps: config.agent.max_steps,
+        program: None,
     })
 }

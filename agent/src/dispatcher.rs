@@ -22,7 +22,7 @@ use crate::{
     outgoing::OutgoingQueue,
     processes::{ChildProcesses, ProcessOwner},
     tools::{self, ToolContext, ToolError},
-    turn::{BuiltinDriver, SteerMessage, SteerQueue, TurnContext, TurnDriver, UserActivity, UserMessage},
+    turn::{SteerMessage, SteerQueue, TurnContext, TurnDriver, TurnDrivers, UserActivity, UserMessage},
 };
 
 const RESTARTED: &str = "agent_restarted";
@@ -37,7 +37,9 @@ struct DispatcherShared {
     outgoing: OutgoingQueue,
     processes: ChildProcesses,
     settings: Arc<Mutex<AgentSettings>>,
-    driver: tokio::sync::Mutex<BuiltinDriver>,
+    drivers: TurnDrivers,
+    /// Driver of the session, once its program is known.
+    driver: tokio::sync::Mutex<Option<Box<dyn TurnDriver>>>,
     /// User actions beside the agent, for the agent's next model step.
     user_activity: Arc<Mutex<UserActivity>>,
     state: Mutex<DispatcherState>,
@@ -121,17 +123,34 @@ impl<T> Default for WorkQueue<T> {
     }
 }
 
+impl DispatcherShared {
+    /// Returns the session's driver. The settings of the first call choose the driver.
+    fn opened<'a>(&self, driver: &'a mut Option<Box<dyn TurnDriver>>) -> &'a mut dyn TurnDriver {
+        let driver = driver.get_or_insert_with(|| {
+            let settings = self.settings.lock().unwrap_or_else(|poisoned| poisoned.into_inner());
+            self.drivers.open(settings.program.as_ref())
+        });
+        driver.as_mut()
+    }
+}
+
 impl Dispatcher {
-    /// Makes a dispatcher without a history. Its settings hold until the server's arrive.
-    pub fn new(outgoing: OutgoingQueue, processes: ChildProcesses, paths: &AgentPaths) -> Dispatcher {
+    /// Makes a dispatcher without a history. Its settings hold until the server's arrive. `drivers`
+    /// are the turn drivers that the settings may name.
+    pub fn new(
+        outgoing: OutgoingQueue,
+        processes: ChildProcesses,
+        paths: &AgentPaths,
+        drivers: TurnDrivers,
+    ) -> Dispatcher {
         let settings = AgentSettings {
             model: String::new(),
             api: ProviderApi::Anthropic,
             directory: paths.workspace.display().to_string(),
             run_timeout_s: 600,
             max_steps: 100,
+            program: None,
         };
-        let driver = tokio::sync::Mutex::new(BuiltinDriver::new(paths.gateway_socket.clone()));
         let state = DispatcherState {
             boot: String::new(),
             restored: false,
@@ -145,7 +164,8 @@ impl Dispatcher {
             outgoing,
             processes,
             settings: Arc::new(Mutex::new(settings)),
-            driver,
+            drivers,
+            driver: tokio::sync::Mutex::default(),
             user_activity: Arc::default(),
             state: Mutex::new(state),
             work_finished: Notify::new(),
@@ -192,7 +212,7 @@ impl Dispatcher {
     pub async fn begin_restore(&self) {
         if !self.is_restored() {
             // No turn has begun in this boot, so the lock is free soon.
-            self.0.driver.lock().await.reset();
+            self.0.opened(&mut *self.0.driver.lock().await).reset();
         }
     }
 
@@ -202,7 +222,7 @@ impl Dispatcher {
         if self.is_restored() {
             return;
         }
-        self.0.driver.lock().await.restore(part);
+        self.0.opened(&mut *self.0.driver.lock().await).restore(part);
         if complete {
             self.state().restored = true;
         }
@@ -301,7 +321,7 @@ impl Dispatcher {
             let outcome = if may_begin {
                 self.drive(prompt, &context).await
             } else {
-                self.0.driver.lock().await.record_message(prompt.message, &context);
+                self.0.opened(&mut *self.0.driver.lock().await).record_message(prompt.message, &context);
                 not_repeated()
             };
             // The turn has ended, so messages that still wait in its steer queue are reported as
@@ -314,9 +334,12 @@ impl Dispatcher {
         self.0.work_finished.notify_one();
     }
 
+    /// Runs the turn. A panic of the driver fails the turn.
     async fn drive(&self, prompt: QueuedPrompt, context: &TurnContext) -> WorkOutcome {
-        let mut driver = self.0.driver.lock().await;
-        let work = AssertUnwindSafe(driver.run_turn(prompt.message, context));
+        let work = AssertUnwindSafe(async {
+            let mut driver = self.0.driver.lock().await;
+            self.0.opened(&mut driver).run_turn(prompt.message, context).await
+        });
         work.catch_unwind().await.unwrap_or_else(|panic| WorkOutcome::Failed {
             code: "agent_panicked".into(),
             detail: format!("the agent panicked: {}", tools::panic_text(&*panic)),

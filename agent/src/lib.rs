@@ -11,7 +11,7 @@
 //! | [`outgoing`] | everything to send: [`outbox`] (reports), then [`open_items`] (deltas) |
 //! | [`dispatcher`] | takes commands: one turn at a time, one user action beside it |
 //! | [`executed_ids`] | turns and user actions that were begun, over all starts |
-//! | [`turn`] | the port [`turn::TurnDriver`] and the built-in driver |
+//! | [`turn`] | the port [`turn::TurnDriver`], and the registry of its drivers |
 //! | [`tools`] | what a model, or the user, can do here: one file per tool |
 //! | [`processes`] | commands in process groups of their own; kills everything they started |
 //! | `threads` | work off the agent's only thread, such as slow file systems |
@@ -44,7 +44,10 @@ use tokio::{
     time::sleep,
 };
 
-use crate::{agent_paths::AgentPaths, dispatcher::Dispatcher, outgoing::OutgoingQueue, processes::ChildProcesses};
+use crate::{
+    agent_paths::AgentPaths, dispatcher::Dispatcher, outgoing::OutgoingQueue, processes::ChildProcesses,
+    turn::TurnDrivers,
+};
 
 /// Idle time after which the agent releases memory that only work needs.
 const IDLE_DELAY: Duration = Duration::from_secs(2);
@@ -67,7 +70,7 @@ pub async fn run(paths: AgentPaths) -> io::Result<()> {
     };
     let processes = ChildProcesses::new(gateway_url)?;
     let outgoing = OutgoingQueue::default();
-    let dispatcher = Dispatcher::new(outgoing.clone(), processes.clone(), &paths);
+    let dispatcher = Dispatcher::new(outgoing.clone(), processes.clone(), &paths, TurnDrivers::new(&paths));
     let result = tokio::select! {
         result = link::listen(&paths.agent_socket, dispatcher.clone(), outgoing) => result,
         never = release_memory_when_idle(&dispatcher) => match never {},

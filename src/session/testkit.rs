@@ -54,6 +54,7 @@ pub(crate) fn agent_settings(model: &str) -> AgentSettings {
         directory: "/workspace".into(),
         run_timeout_s: 1,
         max_steps: 1,
+        program: None,
     }
 }
 

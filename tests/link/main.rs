@@ -128,6 +128,7 @@ impl LinkHistories {
                 directory: work.join(record.id.to_string()).display().to_string(),
                 run_timeout_s: 60,
                 max_steps: 1,
+                program: None,
             }),
             session_stopped: SessionStopSink.start().recipient(),
         });

@@ -189,6 +189,16 @@ pub struct AgentSettings {
     pub run_timeout_s: u64,
     /// Limit of steps (model calls) per turn. A turn that exceeds the limit ends with an error.
     pub max_steps: u32,
+    /// Program that carries out the turns, fixed for the session. Absent: the built-in agent.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub program: Option<AgentProgram>,
+}
+
+/// Program that carries out a session's turns.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+pub struct AgentProgram {
+    /// Name of the turn driver. The agent fails every turn of a driver that it does not have.
+    pub driver: String,
 }
 
 /// Wire format of a provider.
@@ -294,6 +304,19 @@ mod tests {
         round_trip(
             FromAgent::Report { n: 1, report: AgentReport::TurnEnded { turn: "t".into(), outcome: WorkOutcome::Done } },
             r#"{"frame":"report","n":1,"report":{"report":"turn_ended","turn":"t","outcome":{"outcome":"done"}}}"#,
+        );
+        let settings = |program| AgentSettings {
+            model: "m".into(),
+            api: ProviderApi::Openai,
+            directory: "/".into(),
+            run_timeout_s: 1,
+            max_steps: 2,
+            program,
+        };
+        round_trip(settings(None), r#"{"model":"m","api":"openai","directory":"/","run_timeout_s":1,"max_steps":2}"#);
+        round_trip(
+            settings(Some(AgentProgram { driver: "builtin".into() })),
+            r#"{"model":"m","api":"openai","directory":"/","run_timeout_s":1,"max_steps":2,"program":{"driver":"builtin"}}"#,
         );
     }
 

@@ -3,6 +3,7 @@
 
 use std::{path::PathBuf, time::Duration};
 
+use futures::{FutureExt, future::BoxFuture};
 use greenroom_protocol::{
     Action, Event, Observation, ObservationKind,
     link::{AgentReport, AgentSettings, ProviderApi, WorkOutcome},
@@ -305,19 +306,22 @@ impl TurnDriver for BuiltinDriver {
         self.conversation.add_user_message(&message);
     }
 
-    async fn run_turn(&mut self, message: UserMessage, context: &TurnContext) -> WorkOutcome {
-        self.record_message(message, context);
-        let outcome = if context.stop.is_cancelled() {
-            cancelled("a turn that had not begun", false)
-        } else {
-            self.run_steps(context).await
-        };
-        if let WorkOutcome::Cancelled { .. } = outcome {
-            self.conversation.add_user_text(history::INTERRUPTED);
+    fn run_turn<'a>(&'a mut self, message: UserMessage, context: &'a TurnContext) -> BoxFuture<'a, WorkOutcome> {
+        async move {
+            self.record_message(message, context);
+            let outcome = if context.stop.is_cancelled() {
+                cancelled("a turn that had not begun", false)
+            } else {
+                self.run_steps(context).await
+            };
+            if let WorkOutcome::Cancelled { .. } = outcome {
+                self.conversation.add_user_text(history::INTERRUPTED);
+            }
+            // A message that came too late for a step is part of the next turn's conversation.
+            self.catch_up(context).await;
+            outcome
         }
-        // A message that came too late for a step is part of the next turn's conversation.
-        self.catch_up(context).await;
-        outcome
+        .boxed()
     }
 }
 
@@ -367,6 +371,7 @@ mod tests {
             directory: "/".into(),
             run_timeout_s: 1,
             max_steps: 1,
+            program: None,
         };
         TurnContext {
             outgoing: OutgoingQueue::default(),

@@ -1,15 +1,15 @@
 //! Port between a turn's driver and the rest of the agent.
 //!
 //! A [`TurnDriver`] is independent of links, numbers and sockets. It takes messages from the
-//! [`TurnContext`], reports through it, and stops when its token is cancelled. [`BuiltinDriver`] is
-//! one driver. Another could run a program over stdio.
+//! [`TurnContext`], reports through it, and stops when its token is cancelled. [`TurnDrivers`]
+//! lists the drivers, and opens the one that the settings name.
 
 use std::{
     collections::VecDeque,
-    future::Future,
     sync::{Arc, Mutex, MutexGuard},
 };
 
+use futures::future::BoxFuture;
 use greenroom_protocol::{
     Event,
     link::{AgentSettings, WorkOutcome},
@@ -20,6 +20,7 @@ use crate::{outgoing::OutgoingQueue, processes::ChildProcesses};
 
 mod builtin;
 mod conversation;
+mod drivers;
 mod history;
 mod model;
 mod model_step;
@@ -28,7 +29,7 @@ mod tool_call_parser;
 mod truncate;
 mod user_activity;
 
-pub use builtin::BuiltinDriver;
+pub use drivers::TurnDrivers;
 pub use user_activity::UserActivity;
 
 /// Message of the user.
@@ -40,7 +41,7 @@ pub struct UserMessage {
 }
 
 /// Carries out turns.
-pub trait TurnDriver {
+pub trait TurnDriver: Send {
     /// Reads the next part of the journal, to continue the session from its end. Called before the
     /// first turn.
     fn restore(&mut self, part: &[Event]);
@@ -58,7 +59,7 @@ pub trait TurnDriver {
     ///
     /// If `context.stop` is cancelled before the call, the driver only records the message and its
     /// interrupt. A driver whose program accepts prompts only passes both on with the next prompt.
-    fn run_turn(&mut self, message: UserMessage, context: &TurnContext) -> impl Future<Output = WorkOutcome> + Send;
+    fn run_turn<'a>(&'a mut self, message: UserMessage, context: &'a TurnContext) -> BoxFuture<'a, WorkOutcome>;
 }
 
 /// Access of a turn to the rest of the agent.

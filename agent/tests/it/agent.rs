@@ -52,6 +52,7 @@ impl AgentProcess {
             directory: at("work").display().to_string(),
             run_timeout_s: 600,
             max_steps: 20,
+            program: None,
         };
         let gateway = ScriptedGateway::start(&at("gateway.sock"), answers);
         AgentProcess { dir, process, gateway, settings }

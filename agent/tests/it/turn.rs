@@ -2,7 +2,7 @@
 
 use greenroom_protocol::{
     Action, DeltaKind, ObservationKind,
-    link::{AgentCommand, AgentReport, CommandFrame, ProviderApi, ToAgent, WorkOutcome},
+    link::{AgentCommand, AgentProgram, AgentReport, CommandFrame, ProviderApi, ToAgent, WorkOutcome},
 };
 use serde_json::json;
 
@@ -379,4 +379,18 @@ async fn too_long_conversation_is_shortened_for_any_wording() {
         session.agent.gateway.requests().iter().map(|body| body["messages"].to_string().len()).collect();
     assert!(sizes[0] < 500 << 10 && sizes[1] < 250 << 10 && sizes[2] < 130 << 10 && sizes[3] < 70 << 10, "{sizes:?}");
     assert!(sizes[4] > 20 << 10, "{sizes:?}");
+}
+
+#[tokio::test]
+async fn unknown_program_fails_turn_and_names_existing() {
+    let mut agent = AgentProcess::start(Vec::new());
+    agent.settings.program = Some(AgentProgram { driver: "marvin".into() });
+    let mut session = AgentTestSession::with_history(agent, Vec::new()).await;
+    for turn in ["t1", "t2"] {
+        session.prompt(turn, "go").await;
+        let (code, detail) = failed(session.outcome(turn).await);
+        assert_eq!(code, "unknown_program");
+        assert_eq!(detail, "this agent has no turn driver `marvin`; it has `builtin`");
+    }
+    assert!(session.agent.gateway.requests().is_empty());
 }

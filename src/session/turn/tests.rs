@@ -170,6 +170,7 @@ fn settings() -> AgentSettings {
         directory: "/workspace".into(),
         run_timeout_s: 1,
         max_steps: 1,
+        program: None,
     }
 }
 
