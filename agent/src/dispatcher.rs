@@ -22,7 +22,7 @@ use crate::{
     outgoing::OutgoingQueue,
     processes::{ChildProcesses, ProcessOwner},
     tools::{self, ToolContext, ToolError},
-    turn::{SteerMessage, SteerQueue, TurnContext, TurnDriver, TurnDrivers, UserActivity, UserMessage},
+    turn::{OpenApprovals, SteerMessage, SteerQueue, TurnContext, TurnDriver, TurnDrivers, UserActivity, UserMessage},
 };
 
 const RESTARTED: &str = "agent_restarted";
@@ -42,6 +42,8 @@ struct DispatcherShared {
     driver: tokio::sync::Mutex<Option<Box<dyn TurnDriver>>>,
     /// User actions beside the agent, for the agent's next model step.
     user_activity: Arc<Mutex<UserActivity>>,
+    /// Requests of the running turn that wait for a person.
+    approvals: OpenApprovals,
     state: Mutex<DispatcherState>,
     work_finished: Notify,
 }
@@ -167,6 +169,7 @@ impl Dispatcher {
             drivers,
             driver: tokio::sync::Mutex::default(),
             user_activity: Arc::default(),
+            approvals: OpenApprovals::default(),
             state: Mutex::new(state),
             work_finished: Notify::new(),
         }))
@@ -260,8 +263,10 @@ impl Dispatcher {
                 tokio::spawn(async move { processes.kill_agent_processes().await });
             }
             AgentCommand::Settings(settings) => self.apply_settings(settings),
-            AgentCommand::Answer { request, .. } => {
-                tracing::warn!(request, "ignored an answer that belongs to no request");
+            AgentCommand::Answer { request, decision, reason } => {
+                if !self.0.approvals.answer(&request, decision, reason) {
+                    tracing::warn!(request, "ignored an answer that belongs to no request");
+                }
             }
         }
     }
@@ -356,6 +361,7 @@ impl Dispatcher {
             processes: self.0.processes.clone(),
             settings: self.0.settings.clone(),
             user_activity: self.0.user_activity.clone(),
+            approvals: self.0.approvals.clone(),
             stop,
             steer_queue,
         };

@@ -361,7 +361,7 @@ mod tests {
     use crate::{
         outgoing::OutgoingQueue,
         processes::ChildProcesses,
-        turn::{SteerQueue, conversation::ConversationEntry},
+        turn::{OpenApprovals, SteerQueue, conversation::ConversationEntry},
     };
 
     fn turn_context() -> TurnContext {
@@ -378,6 +378,7 @@ mod tests {
             processes: ChildProcesses::new(None).expect("the process can become a subreaper"),
             settings: Arc::new(Mutex::new(settings)),
             user_activity: Arc::default(),
+            approvals: OpenApprovals::default(),
             stop: CancellationToken::new(),
             steer_queue: SteerQueue::default(),
         }

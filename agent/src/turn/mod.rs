@@ -18,6 +18,7 @@ use tokio_util::sync::CancellationToken;
 
 use crate::{outgoing::OutgoingQueue, processes::ChildProcesses};
 
+mod approvals;
 mod builtin;
 mod conversation;
 mod drivers;
@@ -29,6 +30,7 @@ mod tool_call_parser;
 mod truncate;
 mod user_activity;
 
+pub use approvals::{ApprovalAnswer, ApprovalRequest, OpenApprovals};
 pub use drivers::TurnDrivers;
 pub use user_activity::UserActivity;
 
@@ -70,6 +72,8 @@ pub struct TurnContext {
     pub settings: Arc<Mutex<AgentSettings>>,
     /// User actions since the driver last took them.
     pub user_activity: Arc<Mutex<UserActivity>>,
+    /// Requests of [`TurnContext::ask`] that wait for a person.
+    pub approvals: OpenApprovals,
     /// Cancelled by an interrupt.
     pub stop: CancellationToken,
     /// Messages that steer this turn.
