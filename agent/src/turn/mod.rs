@@ -20,6 +20,8 @@ use crate::{outgoing::OutgoingQueue, processes::ChildProcesses};
 
 mod approvals;
 mod builtin;
+#[cfg(test)]
+mod contract;
 mod conversation;
 mod drivers;
 mod history;
