@@ -12,7 +12,7 @@
 //! | [`dispatcher`] | takes commands: one turn at a time, one user action beside it |
 //! | [`executed_ids`] | turns and user actions that were begun, over all starts |
 //! | [`turn`] | the port [`turn::TurnDriver`], and the registry of its drivers |
-//! | [`tools`] | what a model, or the user, can do here: one file per tool |
+//! | [`tools`] | what a model, or the user, can do here: a file and a registry line per tool |
 //! | [`processes`] | commands in process groups of their own; kills everything they started |
 //! | `threads` | work off the agent's only thread, such as slow file systems |
 //! | [`gateway`] | a loopback port through which any program reaches the model gateway |

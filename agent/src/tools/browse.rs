@@ -2,11 +2,28 @@
 
 use std::{error::Error, io, time::Duration};
 
-use greenroom_protocol::{Observation, ObservationKind, observation::TruncationMark};
+use futures::FutureExt;
+use greenroom_protocol::{Action, Observation, ObservationKind, observation::TruncationMark};
 use reqwest::{Client, Response, header::CONTENT_TYPE, redirect};
+use serde_json::json;
 
-use super::{ToolContext, ToolError, ToolResult, for_model, shorten_label, tool_output::ToolOutput};
+use super::{
+    AgentTool, ToolContext, ToolError, ToolResult, for_model, not_a_tool, own_action, schema, shorten_label,
+    tool_output::ToolOutput,
+};
 use crate::{clock, threads::off_thread, tls};
+
+pub(super) const TOOL: AgentTool = AgentTool {
+    name: "browse",
+    about: "Fetch a web page and get it as text. Most sandboxes have no network; the answer says so then.",
+    arguments: || schema::object(&["url"], json!({ "url": schema::text("An http or https address.") })),
+    parse: own_action,
+    run: |action, context| match action {
+        Action::Browse { url } => browse(url, context).boxed(),
+        other => not_a_tool(other),
+    },
+    stops_itself: false,
+};
 
 /// Size limit of a page, in bytes.
 const PAGE_LIMIT: usize = 2 * 1024 * 1024;
@@ -14,7 +31,7 @@ const TIMEOUT: Duration = Duration::from_secs(30);
 /// Columns of the text that a page is rendered to.
 const WIDTH: usize = 100;
 
-pub(super) async fn browse(url: &str, context: &ToolContext<'_>) -> Result<ToolResult, ToolError> {
+async fn browse(url: &str, context: &ToolContext<'_>) -> Result<ToolResult, ToolError> {
     tokio::select! {
         page = fetch(url, context) => page,
         () = clock::sleep(TIMEOUT) => {

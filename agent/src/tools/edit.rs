@@ -2,21 +2,55 @@
 
 use std::{borrow::Cow, mem::take, ops::Range, path::Path, time::Duration};
 
+use futures::FutureExt;
 use greenroom_protocol::{
-    CONTENT_LIMIT, Observation, ObservationKind,
+    Action, CONTENT_LIMIT, Observation, ObservationKind,
     action::{EditTarget, FileEdit},
     excerpt,
     observation::EditKind,
 };
+use serde_json::{Value, json};
 use similar::TextDiff;
 use tokio_util::sync::CancellationToken;
 
 use super::{
-    ToolContext, ToolError, ToolResult,
+    AgentTool, ToolContext, ToolError, ToolResult,
     files::{self, FileReplacement},
-    for_model,
+    for_model, not_a_tool, own_action, schema,
 };
 use crate::threads::off_thread;
+
+pub(super) const TOOL: AgentTool = AgentTool {
+    name: "edit",
+    about: "Change part of a file. Say where by `old`, a text that occurs exactly once in the file, or by `line` (from 1), \
+        not both. REPLACE puts `lines` in place of `old`, or of lines `line` to `end_line`. INSERT puts `lines` before \
+        `line` (one past the last line appends), or after `old`. DELETE removes `old`, or lines `line` to `end_line`.",
+    arguments: || {
+        schema::object(
+            &["path", "change"],
+            json!({
+                "path": schema::path(),
+                "change": { "type": "string", "enum": ["REPLACE", "INSERT", "DELETE"] },
+                "old": schema::text("The text to find, exactly as it stands in the file."),
+                "line": schema::number("The first line."),
+                "end_line": schema::number("The last line; `line` where it is absent."),
+                "lines": { "type": "array", "items": { "type": "string" }, "description": "The new lines, without line ends." },
+            }),
+        )
+    },
+    parse: |name, mut arguments| {
+        // A model may send the lines as one text.
+        if let Some(Value::String(text)) = arguments.get("lines") {
+            arguments["lines"] = text.lines().collect();
+        }
+        own_action(name, arguments)
+    },
+    run: |action, context| match action {
+        Action::Edit { path, edit: change } => edit(path, change, context).boxed(),
+        other => not_a_tool(other),
+    },
+    stops_itself: false,
+};
 
 /// Time limit for an exact diff. After it, the diff is finished roughly, because the change waits
 /// for it.
@@ -28,7 +62,7 @@ const LINE_LIMIT: usize = 2 * 1024;
 /// Line ending of files from Windows. A model writes `\n`, whatever the file has.
 const CRLF: &str = "\r\n";
 
-pub(super) async fn edit(path: &str, edit: &FileEdit, context: &ToolContext<'_>) -> Result<ToolResult, ToolError> {
+async fn edit(path: &str, edit: &FileEdit, context: &ToolContext<'_>) -> Result<ToolResult, ToolError> {
     let file = files::locate(&context.directory, path)?;
     let (path, edit, stop) = (path.to_owned(), edit.clone(), context.stop.clone());
     off_thread(move || carry_out(&file, &path, &edit, &stop)).await

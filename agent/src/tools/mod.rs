@@ -1,10 +1,12 @@
-//! Tools of a model or the user in the sandbox, one file per tool. A tool takes the arguments
-//! of the [`Action`] of the same name, so journal and model use the same terms.
+//! Tools of a model or the user in the sandbox. A tool is one file and one line of [`TOOLS`].
+//!
+//! A tool takes the arguments of the [`Action`] of the same name, so journal and model use the same
+//! terms. A tool without an action of its own makes the generic [`Action::Tool`], which names it.
 
 use std::{any::Any, panic::AssertUnwindSafe, path::PathBuf, time::Duration};
 
-use futures::FutureExt;
-use greenroom_protocol::{Action, Observation, ObservationKind, excerpt, link::AgentSettings};
+use futures::{FutureExt, future::BoxFuture};
+use greenroom_protocol::{Action, Observation, excerpt, link::AgentSettings};
 use serde_json::{Value, json};
 use tokio_util::sync::CancellationToken;
 
@@ -17,20 +19,50 @@ use crate::{
 mod browse;
 mod edit;
 mod files;
+mod finish;
 mod plan;
 mod read;
 mod run;
 mod schema;
+mod think;
 mod tool_output;
 mod write;
-
-pub use schema::{ToolSchema, all};
 
 /// Size limit of a result for the model, in bytes.
 const MODEL_TEXT_LIMIT: usize = 30 * 1024;
 
 /// Size limit of a command or a title within a sentence, in bytes.
 const LABEL_LIMIT: usize = 500;
+
+/// Registry of the tools, in the order in which a model sees them.
+pub static TOOLS: &[AgentTool] = &[
+    run::TOOL,
+    read::TOOL,
+    write::TOOL,
+    edit::TOOL,
+    browse::TOOL,
+    think::TOOL,
+    plan::TOOL,
+    finish::TOOL,
+];
+
+/// Tool, as the agent and a model see it.
+pub struct AgentTool {
+    pub name: &'static str,
+    /// Purpose and use, in words for the model.
+    pub about: &'static str,
+    /// Returns the JSON schema of the arguments.
+    pub arguments: fn() -> Value,
+    /// Makes the action of a model's call.
+    parse: fn(&'static str, Value) -> serde_json::Result<Action>,
+    /// Executes the action of a model's call or of the user.
+    run: for<'a> fn(&'a Action, &'a ToolContext<'a>) -> ToolRun<'a>,
+    /// Set if `run` ends by itself soon after a stop, and at its time limit.
+    stops_itself: bool,
+}
+
+/// Execution of a tool.
+type ToolRun<'a> = BoxFuture<'a, Result<ToolResult, ToolError>>;
 
 /// Everything that a tool may use.
 pub struct ToolContext<'a> {
@@ -89,58 +121,52 @@ impl ToolError {
 }
 
 /// Parses a tool call of a model. The error text is for the model.
-pub fn parse(name: &str, mut arguments: Value) -> Result<Action, String> {
-    if !all().iter().any(|tool| tool.name == name) {
-        let known: Vec<String> = all().iter().map(|tool| format!("`{}`", tool.name)).collect();
+pub fn parse(name: &str, arguments: Value) -> Result<Action, String> {
+    let Some(tool) = TOOLS.iter().find(|tool| tool.name == name) else {
+        let known: Vec<String> = TOOLS.iter().map(|tool| format!("`{}`", tool.name)).collect();
         return Err(format!("there is no tool `{name}`; the tools are {}", known.join(", ")));
-    }
+    };
     if let Value::String(broken) = &arguments {
         return Err(format!("the arguments of `{name}` are not complete JSON ({} bytes received)", broken.len()));
     }
-    if let Some(Value::String(text)) = arguments.get("lines") {
-        arguments["lines"] = text.lines().collect();
-    }
+    (tool.parse)(tool.name, arguments).map_err(|error| {
+        format!("the arguments of `{name}` do not fit: {error}; it takes {}", schema::fields(&(tool.arguments)()))
+    })
+}
+
+/// Makes the action with the name of its tool.
+fn own_action(name: &'static str, arguments: Value) -> serde_json::Result<Action> {
     serde_json::from_value(json!({ "action": name, "args": arguments }))
-        .map_err(|error| format!("the arguments of `{name}` do not fit: {error}; it takes {}", schema::fields(name)))
+}
+
+/// Returns the name of the tool that executes `action`.
+fn tool_name(action: &Action) -> &str {
+    if let Action::Tool { name: Some(name), .. } = action { name } else { action.name() }
+}
+
+/// Rejects an action that its tool does not execute.
+fn not_a_tool(action: &Action) -> ToolRun<'_> {
+    let error = ToolError::Failed(format!("`{}` is not a tool", tool_name(action)));
+    std::future::ready(Err(error)).boxed()
 }
 
 /// Executes `action`. A panic in a tool fails that tool, not the agent.
 pub async fn perform(action: &Action, context: &ToolContext<'_>) -> Result<ToolResult, ToolError> {
     let work = AssertUnwindSafe(dispatch(action, context)).catch_unwind();
     work.await.unwrap_or_else(|panic| {
-        Err(ToolError::Failed(format!("the tool `{}` panicked: {}", action.name(), panic_text(&*panic))))
+        Err(ToolError::Failed(format!("the tool `{}` panicked: {}", tool_name(action), panic_text(&*panic))))
     })
 }
 
 async fn dispatch(action: &Action, context: &ToolContext<'_>) -> Result<ToolResult, ToolError> {
+    let Some(tool) = TOOLS.iter().find(|tool| tool.name == tool_name(action)) else {
+        return not_a_tool(action).await;
+    };
     // A tool that is abandoned at its timeout must not take effect later.
     let stop = context.stop.child_token();
     let context = &ToolContext { stop: &stop, directory: context.directory.clone(), ..*context };
-    let work = async {
-        match action {
-            Action::Run { command } => run::run(command, context).await,
-            Action::Read { path } => read::read(path, context).await,
-            Action::Write { path, content } => write::write(path, content, context).await,
-            Action::Edit { path, edit } => edit::edit(path, edit, context).await,
-            Action::Browse { url } => browse::browse(url, context).await,
-            Action::Plan { content } => plan::plan(content, context).await,
-            Action::Think { content } => Ok(think(content)),
-            Action::Start { .. }
-            | Action::Message { .. }
-            | Action::Tool { .. }
-            | Action::Finish { .. }
-            | Action::Confirm { .. }
-            | Action::SetModel { .. }
-            | Action::Interrupt {}
-            | Action::Pause {}
-            | Action::Resume {}
-            | Action::Stop {}
-            | Action::End {} => Err(ToolError::Failed(format!("`{}` is not a tool", action.name()))),
-        }
-    };
-    // A command has processes to kill and output to keep, so it handles the stop and the timeout
-    // itself.
-    if let Action::Run { .. } = action {
+    let work = (tool.run)(action, context);
+    if tool.stops_itself {
         return work.await;
     }
     // If a file system does not answer, the call is abandoned. A write that is abandoned is not put
@@ -149,19 +175,14 @@ async fn dispatch(action: &Action, context: &ToolContext<'_>) -> Result<ToolResu
     // result, and the model reads that it was interrupted before it had one.
     tokio::select! {
         biased;
-        () = context.stop.cancelled() => Err(ToolError::Stopped { what: format!("`{}`", action.name()), partial_result: None }),
+        () = context.stop.cancelled() => Err(ToolError::Stopped { what: format!("`{}`", tool.name), partial_result: None }),
         result = work => result,
         () = clock::sleep(context.timeout) => {
             stop.cancel();
-            let (name, limit) = (action.name(), context.timeout.as_secs());
+            let (name, limit) = (tool.name, context.timeout.as_secs());
             Err(ToolError::Failed(format!("`{name}` did not end within {limit} s; check whether it had an effect")))
         }
     }
-}
-
-fn think(content: &str) -> ToolResult {
-    let observation = Observation { kind: ObservationKind::Think { partial: false }, content: content.to_owned() };
-    ToolResult { observation, model_text: "Noted.".to_owned() }
 }
 
 /// Returns `text` within the model's limit.

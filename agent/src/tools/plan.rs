@@ -1,14 +1,29 @@
 //! `plan`: keeps the agent's plan in the workspace, as markdown.
 
-use greenroom_protocol::{Observation, ObservationKind, observation::PlanItem};
+use futures::FutureExt;
+use greenroom_protocol::{Action, Observation, ObservationKind, observation::PlanItem};
+use serde_json::json;
 
-use super::{ToolContext, ToolError, ToolResult, files::FileReplacement};
+use super::{AgentTool, ToolContext, ToolError, ToolResult, files::FileReplacement, not_a_tool, own_action, schema};
 use crate::threads::off_thread;
+
+pub(super) const TOOL: AgentTool = AgentTool {
+    name: "plan",
+    about: "Write or replace your plan, as markdown with one checkbox for each step (`- [ ] step`, `- [x] step`). The user \
+        sees it. Use it for work of several steps, and keep it up to date.",
+    arguments: || schema::object(&["content"], json!({ "content": schema::text("All of the plan.") })),
+    parse: own_action,
+    run: |action, context| match action {
+        Action::Plan { content } => plan(content, context).boxed(),
+        other => not_a_tool(other),
+    },
+    stops_itself: false,
+};
 
 /// Path of the plan, below the working directory.
 const PATH: &str = ".greenroom/plan.md";
 
-pub(super) async fn plan(content: &str, context: &ToolContext<'_>) -> Result<ToolResult, ToolError> {
+async fn plan(content: &str, context: &ToolContext<'_>) -> Result<ToolResult, ToolError> {
     let (file, text, stop) = (context.directory.join(PATH), content.to_owned(), context.stop.clone());
     off_thread(move || FileReplacement { file: &file, path: PATH, content: &text, before: None }.write(&stop)).await?;
     let items = items(content);

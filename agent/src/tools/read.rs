@@ -1,11 +1,29 @@
 //! `read`: reads a text file, whole for the journal and with line numbers for the model.
 
-use greenroom_protocol::{Observation, ObservationKind};
+use futures::FutureExt;
+use greenroom_protocol::{Action, Observation, ObservationKind};
+use serde_json::json;
 
-use super::{ToolContext, ToolError, ToolResult, files, for_model, tool_output::ToolOutput};
+use super::{
+    AgentTool, ToolContext, ToolError, ToolResult, files, for_model, not_a_tool, own_action, schema,
+    tool_output::ToolOutput,
+};
 use crate::threads::off_thread;
 
-pub(super) async fn read(path: &str, context: &ToolContext<'_>) -> Result<ToolResult, ToolError> {
+pub(super) const TOOL: AgentTool = AgentTool {
+    name: "read",
+    about: "Read a text file. It comes back with line numbers. Of a long file the middle is left out; use `run` with \
+        `sed -n 200,300p file` for a part of it.",
+    arguments: || schema::object(&["path"], json!({ "path": schema::path() })),
+    parse: own_action,
+    run: |action, context| match action {
+        Action::Read { path } => read(path, context).boxed(),
+        other => not_a_tool(other),
+    },
+    stops_itself: false,
+};
+
+async fn read(path: &str, context: &ToolContext<'_>) -> Result<ToolResult, ToolError> {
     let (file, display_path) = (files::locate(&context.directory, path)?, path.to_owned());
     let (text, model_text) = off_thread(move || {
         let text = files::read_text(&file, &display_path)?;

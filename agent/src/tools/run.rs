@@ -2,17 +2,32 @@
 
 use std::{fs, future::Future, io, pin::pin, process::ExitStatus, time::Duration};
 
-use greenroom_protocol::{DeltaKind, Observation, ObservationKind};
+use futures::FutureExt;
+use greenroom_protocol::{Action, DeltaKind, Observation, ObservationKind};
+use serde_json::json;
 use tokio::{io::AsyncReadExt, net::unix::pipe};
 
 use super::{
-    ToolContext, ToolError, ToolResult, shorten_label,
+    AgentTool, ToolContext, ToolError, ToolResult, not_a_tool, own_action, schema, shorten_label,
     tool_output::{FinishedToolOutput, ToolOutput},
 };
 use crate::{
     clock::{self, Stopwatch},
     processes::RunningCommand,
     threads::off_thread,
+};
+
+pub(super) const TOOL: AgentTool = AgentTool {
+    name: "run",
+    about: "Run a shell command in the working directory. Its stdout and stderr come back together, with the exit code. \
+        It has no terminal and no stdin. Start what must go on running in the background with `&`.",
+    arguments: || schema::object(&["command"], json!({ "command": schema::text("The command line.") })),
+    parse: own_action,
+    run: |action, context| match action {
+        Action::Run { command } => run(command, context).boxed(),
+        other => not_a_tool(other),
+    },
+    stops_itself: true,
 };
 
 const CHUNK: usize = 16 * 1024;
@@ -30,7 +45,7 @@ enum CommandEnd {
     Stopped,
 }
 
-pub(super) async fn run(command: &str, context: &ToolContext<'_>) -> Result<ToolResult, ToolError> {
+async fn run(command: &str, context: &ToolContext<'_>) -> Result<ToolResult, ToolError> {
     check_directory(command, context).await?;
     let spawned = context.processes.spawn(context.item, context.owner, command, &context.directory);
     let RunningCommand { mut child, pid, output } = spawned.map_err(|error| {

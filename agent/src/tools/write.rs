@@ -1,14 +1,32 @@
 //! `write`: writes a whole file.
 
-use greenroom_protocol::{Observation, ObservationKind};
+use futures::FutureExt;
+use greenroom_protocol::{Action, Observation, ObservationKind};
+use serde_json::json;
 
 use super::{
-    ToolContext, ToolError, ToolResult,
+    AgentTool, ToolContext, ToolError, ToolResult,
     files::{self, FileReplacement},
+    not_a_tool, own_action, schema,
 };
 use crate::threads::off_thread;
 
-pub(super) async fn write(path: &str, content: &str, context: &ToolContext<'_>) -> Result<ToolResult, ToolError> {
+pub(super) const TOOL: AgentTool = AgentTool {
+    name: "write",
+    about: "Write a whole file; directories are made as needed. To change part of a file, use `edit`.",
+    arguments: || {
+        let content = schema::text("All of the file.");
+        schema::object(&["path", "content"], json!({ "path": schema::path(), "content": content }))
+    },
+    parse: own_action,
+    run: |action, context| match action {
+        Action::Write { path, content } => write(path, content, context).boxed(),
+        other => not_a_tool(other),
+    },
+    stops_itself: false,
+};
+
+async fn write(path: &str, content: &str, context: &ToolContext<'_>) -> Result<ToolResult, ToolError> {
     let bytes = content.len() as u64;
     let (file, stop) = (files::locate(&context.directory, path)?, context.stop.clone());
     let (display_path, content) = (path.to_owned(), content.to_owned());

@@ -155,8 +155,9 @@ fn target(settings: &AgentSettings) -> ModelSpec {
 }
 
 fn tools() -> Vec<Tool> {
-    let tool = |tool: tools::ToolSchema| Tool::new(tool.name).with_description(tool.about).with_schema(tool.arguments);
-    tools::all().into_iter().map(tool).collect()
+    let tool =
+        |tool: &tools::AgentTool| Tool::new(tool.name).with_description(tool.about).with_schema((tool.arguments)());
+    tools::TOOLS.iter().map(tool).collect()
 }
 
 fn messages(entry: ConversationEntry, api: ProviderApi) -> Vec<ChatMessage> {

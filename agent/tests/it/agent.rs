@@ -7,6 +7,7 @@ use std::{
 };
 
 use futures::{SinkExt, StreamExt};
+use greenroom_agent::tools::TOOLS;
 use greenroom_protocol::{
     LINK_FRAME_LIMIT,
     link::{AgentSettings, FRAGMENT, FromAgent, ProviderApi, ToAgent},
@@ -83,6 +84,12 @@ impl AgentProcess {
         let (socket, _) = handshake.expect("the agent speaks WebSocket");
         AgentTestLink { socket }
     }
+}
+
+/// Returns the names of the tools, as the agent lists them.
+pub(crate) fn tool_list() -> String {
+    let names: Vec<String> = TOOLS.iter().map(|tool| format!("`{}`", tool.name)).collect();
+    names.join(", ")
 }
 
 impl Drop for AgentProcess {

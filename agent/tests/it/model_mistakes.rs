@@ -5,7 +5,7 @@ use greenroom_protocol::link::{ProviderApi, WorkOutcome};
 use serde_json::{Value, json};
 
 use crate::{
-    agent::AgentProcess,
+    agent::{AgentProcess, tool_list},
     gateway::{
         ScriptedAnswer::{self, Complete, Frames},
         ScriptedPart, call, text,
@@ -116,10 +116,7 @@ async fn blank_text_and_unknown_tool_name_are_not_sent_back() {
     for api in [ProviderApi::Anthropic, ProviderApi::Openai] {
         for name in ["functions.run", ""] {
             let answers = vec![Complete(vec![text(" \n"), call("c1", name, json!({}))]), Complete(vec![text("Done.")])];
-            let error = format!(
-                "error c1: there is no tool `{name}`; the tools are `run`, `read`, `write`, `edit`, `browse`, `think`, \
-                 `plan`, `finish`"
-            );
+            let error = format!("error c1: there is no tool `{name}`; the tools are {}", tool_list());
             let requests = requests_of(api, answers, &["message _:  \n", &error, "message _: Done."]).await;
             let sent = requests[1]["messages"].to_string();
             assert!(sent.contains("no_such_tool") && !sent.contains("\" \\n\""), "{sent}");

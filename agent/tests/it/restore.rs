@@ -1,5 +1,6 @@
 //! A restarted agent continues the session from the end of its journal.
 
+use greenroom_agent::tools::TOOLS;
 use greenroom_protocol::{
     Event,
     link::{AgentCommand, ProviderApi, ToAgent, WorkOutcome},
@@ -66,7 +67,7 @@ async fn restored_conversation_in_anthropic_format() {
             ] },
         ])
     );
-    assert_eq!(request["tools"].as_array().map(Vec::len), Some(8));
+    assert_eq!(request["tools"].as_array().map(Vec::len), Some(TOOLS.len()));
     assert!(request["system"].to_string().contains("/work`"));
     assert_eq!(request["model"], "claude-test");
 }

@@ -7,7 +7,7 @@ use greenroom_protocol::{
 use serde_json::json;
 
 use crate::{
-    agent::AgentProcess,
+    agent::{AgentProcess, tool_list},
     gateway::{
         ScriptedAnswer::{Breaks, Complete, Frames, Hangs, Status},
         ScriptedPart, call, text,
@@ -120,8 +120,7 @@ async fn invalid_call_returns_explanation_to_model() {
     assert_eq!(
         session.events(),
         [
-            "error c1: there is no tool `dance`; the tools are `run`, `read`, `write`, `edit`, `browse`, `think`, `plan`, \
-             `finish`",
+            &format!("error c1: there is no tool `dance`; the tools are {}", tool_list()),
             "error c2: the arguments of `run` do not fit: missing field `command`; it takes `command`",
             "read! c3",
             "error c3: there is no `none.txt`",
