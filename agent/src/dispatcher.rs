@@ -403,10 +403,8 @@ impl Dispatcher {
         let (observation, model_text, outcome) = match tools::perform(action, &tool_context).await {
             Ok(done) => (Some(done.observation), done.model_text, WorkOutcome::Done),
             Err(ToolError::Failed(detail)) => {
-                let code = "tool_failed".to_owned();
-                let kind = ObservationKind::Error { code: code.clone(), detail: detail.clone() };
-                let observation = Observation { kind, content: String::new() };
-                (Some(observation), detail.clone(), WorkOutcome::Failed { code, detail })
+                let observation = tools::failure(action, &detail);
+                (Some(observation), detail.clone(), WorkOutcome::Failed { code: "tool_failed".to_owned(), detail })
             }
             Err(ToolError::Stopped { what, partial_result: Some(done) }) => {
                 (Some(done.observation), done.model_text, WorkOutcome::Cancelled { what, partial: true })

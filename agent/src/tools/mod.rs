@@ -6,7 +6,7 @@
 use std::{any::Any, panic::AssertUnwindSafe, path::PathBuf, time::Duration};
 
 use futures::{FutureExt, future::BoxFuture};
-use greenroom_protocol::{Action, Observation, excerpt, link::AgentSettings};
+use greenroom_protocol::{Action, Observation, ObservationKind, excerpt, link::AgentSettings, tool::ToolStatus};
 use serde_json::{Value, json};
 use tokio_util::sync::CancellationToken;
 
@@ -183,6 +183,27 @@ async fn dispatch(action: &Action, context: &ToolContext<'_>) -> Result<ToolResu
             Err(ToolError::Failed(format!("`{name}` did not end within {limit} s; check whether it had an effect")))
         }
     }
+}
+
+/// Returns the observation that ends a failed call. `detail` is the error text for the model.
+pub fn failure(action: &Action, detail: &str) -> Observation {
+    let Action::Tool { kind, title, name, .. } = action else { return error_observation(detail) };
+    let kind = ObservationKind::Tool {
+        kind: kind.clone(),
+        title: title.clone(),
+        name: name.clone(),
+        status: ToolStatus::Failed,
+        changes: Vec::new(),
+        locations: Vec::new(),
+        truncated: None,
+    };
+    Observation { kind, content: detail.to_owned() }
+}
+
+/// Returns the observation that ends a call without an action.
+pub fn error_observation(detail: &str) -> Observation {
+    let kind = ObservationKind::Error { code: "tool_failed".to_owned(), detail: detail.to_owned() };
+    Observation { kind, content: String::new() }
 }
 
 /// Returns `text` within the model's limit.

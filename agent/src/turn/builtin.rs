@@ -5,7 +5,7 @@ use std::{path::PathBuf, time::Duration};
 
 use futures::{FutureExt, future::BoxFuture};
 use greenroom_protocol::{
-    Action, Event, Observation, ObservationKind,
+    Action, Event, Observation,
     link::{AgentReport, AgentSettings, ProviderApi, WorkOutcome},
 };
 
@@ -244,7 +244,8 @@ impl BuiltinDriver {
         let action = match tools::parse(&name, arguments.clone()) {
             Ok(action) => action,
             Err(error) => {
-                self.report_failed_call(&id, repeated.error_text(name, arguments, error), context).await;
+                let detail = repeated.error_text(name, arguments, error);
+                self.report_failed_call(&id, tools::error_observation(&detail), &detail, context).await;
                 return CallOutcome::Done;
             }
         };
@@ -263,7 +264,8 @@ impl BuiltinDriver {
                 CallOutcome::Done
             }
             Err(ToolError::Failed(detail)) => {
-                self.report_failed_call(&id, repeated.error_text(name, arguments, detail), context).await;
+                let detail = repeated.error_text(name, arguments, detail);
+                self.report_failed_call(&id, tools::failure(&action, &detail), &detail, context).await;
                 CallOutcome::Done
             }
             Err(ToolError::Stopped { what, partial_result: done }) => {
@@ -281,9 +283,8 @@ impl BuiltinDriver {
     }
 
     /// Reports a failed call to the journal and to the model.
-    async fn report_failed_call(&mut self, id: &str, detail: String, context: &TurnContext) {
-        let kind = ObservationKind::Error { code: "tool_failed".into(), detail: detail.clone() };
-        context.outgoing.event(Some(id), Observation { kind, content: String::new() }).await;
+    async fn report_failed_call(&mut self, id: &str, observation: Observation, detail: &str, context: &TurnContext) {
+        context.outgoing.event(Some(id), observation).await;
         self.conversation.add_result(id, format!("Error: {detail}"));
     }
 }

@@ -108,12 +108,15 @@ fn add_call(conversation: &mut AgentConversation, item: &str, action: &Action) {
     if item.is_empty() {
         return;
     }
-    let arguments = serde_json::to_value(action).ok().and_then(|mut value| value.get_mut("args").map(Value::take));
-    let call = ToolCallRequest {
-        id: item.to_owned(),
-        name: action.name().to_owned(),
-        arguments: arguments.unwrap_or_default(),
+    let (name, arguments) = match action {
+        Action::Tool { name: Some(name), input, .. } => (name.as_str(), input.clone()),
+        action => {
+            let arguments =
+                serde_json::to_value(action).ok().and_then(|mut value| value.get_mut("args").map(Value::take));
+            (action.name(), arguments.unwrap_or_default())
+        }
     };
+    let call = ToolCallRequest { id: item.to_owned(), name: name.to_owned(), arguments };
     conversation.add_assistant_message(AssistantMessage { calls: vec![call], ..AssistantMessage::default() });
     if let Action::Finish { .. } = action {
         conversation.add_result(item, "The turn is over.".to_owned());
@@ -184,6 +187,13 @@ mod tests {
             &[START, CHAT, MESSAGE, RUN, RAN],
             &["user: do", r#"agent: Looking. run#c1{"command":"ls"}"#, "result: c1=a\n[Exit code 0.] "],
         );
+    }
+
+    #[test]
+    fn generic_tool_call_reads_as_its_own_tool() {
+        let call = r#""source":"agent","item":"c1","action":"tool","args":{"kind":"search","title":"Search","name":"search","input":{"pattern":"x"}}"#;
+        let result = r#""source":"agent","item":"c1","observation":"tool","extras":{"kind":"search","title":"Search","name":"search","status":"completed"},"content":"a:1:x""#;
+        check(&[CHAT, call, result], &["user: do", r#"agent:  search#c1{"pattern":"x"}"#, "result: c1=a:1:x "]);
     }
 
     #[test]
