@@ -24,6 +24,7 @@ mod plan;
 mod read;
 mod run;
 mod schema;
+mod search;
 mod think;
 mod tool_output;
 mod write;
@@ -40,6 +41,7 @@ pub static TOOLS: &[AgentTool] = &[
     read::TOOL,
     write::TOOL,
     edit::TOOL,
+    search::TOOL,
     browse::TOOL,
     think::TOOL,
     plan::TOOL,
