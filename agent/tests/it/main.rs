@@ -7,6 +7,7 @@ mod large;
 mod link;
 mod model_mistakes;
 mod restore;
+mod search;
 mod session;
 mod stalled;
 mod turn;
