@@ -100,7 +100,7 @@ impl MemoryStore {
 impl Store for MemoryStore {
     async fn create(&self, record: SessionRecord) -> Result<CreateOutcome, StoreError> {
         let session = record.id;
-        create_outcome(session, self.change(session, SessionChange::Create(record), Vec::new()))
+        create_outcome(session, self.change(session, SessionChange::Create(record.into()), Vec::new()))
     }
 
     async fn claim(&self, session: SessionId) -> Result<(Epoch, SessionSnapshot), StoreError> {

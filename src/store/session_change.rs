@@ -21,8 +21,8 @@ pub(super) struct SessionEntry {
 }
 
 impl SessionEntry {
-    pub(super) fn new(record: SessionRecord) -> SessionEntry {
-        SessionEntry { record: Arc::new(record), revision: 1, epoch: 0, tail: 0, mark: None }
+    pub(super) fn new(record: Arc<SessionRecord>) -> SessionEntry {
+        SessionEntry { record, revision: 1, epoch: 0, tail: 0, mark: None }
     }
 
     pub(super) fn snapshot(&self) -> SessionSnapshot {
@@ -41,7 +41,7 @@ impl SessionEntry {
 /// Requested change of a session.
 #[derive(Debug, Clone)]
 pub(super) enum SessionChange {
-    Create(SessionRecord),
+    Create(Arc<SessionRecord>),
     Claim,
     Append {
         epoch: Epoch,

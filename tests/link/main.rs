@@ -39,7 +39,9 @@ use greenroom::{
         AppendBatch, JournalEvent, ReadLimit, SessionId, SessionRecord, Store, UsageTotals, in_memory::MemoryStore,
     },
 };
-use greenroom_agent::{dispatcher::Dispatcher, link::listen, outgoing::OutgoingQueue, processes::ChildProcesses};
+use greenroom_agent::{
+    dispatcher::Dispatcher, link::listen, outgoing::OutgoingQueue, processes::ChildProcesses, turn::TurnDrivers,
+};
 use greenroom_protocol::{
     DeltaKind, Event, EventBody, Observation, ObservationKind,
     client::ClientRequest,
@@ -214,7 +216,7 @@ impl LinkHistories {
             workspace: "/nonexistent".into(),
             executed_ids: socket.with_extension("acts"),
         };
-        let dispatcher = Dispatcher::new(outgoing.clone(), self.processes.clone(), &places);
+        let dispatcher = Dispatcher::new(outgoing.clone(), self.processes.clone(), &places, TurnDrivers::new(&places));
         let (socket, outgoing) = (socket.to_owned(), outgoing.clone());
         tokio::spawn(async move { listen(&socket, dispatcher, outgoing).await })
     }

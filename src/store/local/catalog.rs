@@ -435,7 +435,7 @@ mod tests {
     fn only_last_batch_moves_checkpoint() {
         let dir = tempfile::tempdir().expect("a temporary directory can be created");
         let (catalog, _) = Catalog::open(dir.path()).expect("a new catalog opens");
-        let entries = (0..2 * SESSIONS_PER_BATCH + 1).map(|n| SessionEntry::new(record(&n.to_string())));
+        let entries = (0..2 * SESSIONS_PER_BATCH + 1).map(|n| SessionEntry::new(record(&n.to_string()).into()));
         let changed = entries.map(|entry| (entry.record.id, Some(entry))).collect();
         let end = LogPosition { segment: 3, offset: 4 };
         let checkpoints = catalog.db.watch_prefix(CHECKPOINT);

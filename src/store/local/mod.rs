@@ -249,7 +249,7 @@ impl LocalStore {
 impl Store for LocalStore {
     async fn create(&self, record: SessionRecord) -> Result<CreateOutcome, StoreError> {
         let session = record.id;
-        create_outcome(session, self.submit(session, SessionChange::Create(record), &[]).await)
+        create_outcome(session, self.submit(session, SessionChange::Create(record.into()), &[]).await)
     }
 
     async fn claim(&self, session: SessionId) -> Result<(Epoch, SessionSnapshot), StoreError> {

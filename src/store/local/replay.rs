@@ -179,7 +179,7 @@ impl LogReplay {
         if header.kind == FrameKind::Forget {
             return;
         }
-        let entry = self.sessions.entry(session).or_insert_with(|| SessionEntry::new(lost_record(session)));
+        let entry = self.sessions.entry(session).or_insert_with(|| SessionEntry::new(lost_record(session).into()));
         entry.epoch = entry.epoch.max(header.epoch);
         // A frame without events also states the next number, so the numbers before it were given.
         if header.seq > entry.tail + 1 {
