@@ -22,7 +22,7 @@ use crate::{
     outgoing::OutgoingQueue,
     processes::{ChildProcesses, ProcessOwner},
     tools::{self, ToolContext, ToolError},
-    turn::{OpenApprovals, SteerMessage, SteerQueue, TurnContext, TurnDriver, TurnDrivers, UserActivity, UserMessage},
+    turn::{ApprovalWaiters, SteerMessage, SteerQueue, TurnContext, TurnDriver, TurnDrivers, UserActivity, UserMessage},
 };
 
 const RESTARTED: &str = "agent_restarted";
@@ -43,7 +43,7 @@ struct DispatcherShared {
     /// User actions beside the agent, for the agent's next model step.
     user_activity: Arc<Mutex<UserActivity>>,
     /// Requests of the running turn that wait for a person.
-    approvals: OpenApprovals,
+    approvals: ApprovalWaiters,
     state: Mutex<DispatcherState>,
     work_finished: Notify,
 }
@@ -169,7 +169,7 @@ impl Dispatcher {
             drivers,
             driver: tokio::sync::Mutex::default(),
             user_activity: Arc::default(),
-            approvals: OpenApprovals::default(),
+            approvals: ApprovalWaiters::default(),
             state: Mutex::new(state),
             work_finished: Notify::new(),
         }))

@@ -151,7 +151,8 @@ fn tests(lane: Lane, machine: &Machine) -> StepOutcome {
     if let Err(reason) = machine.nextest() {
         return StepOutcome::failed(reason);
     }
-    // Twice as many tests as there are cores: most of their time they wait for an agent, a disk or a deadline.
+    // Twice as many tests as there are cores: most of their time they wait for an agent, a disk or
+    // a deadline.
     let threads = std::thread::available_parallelism().map_or(4, |cores| 2 * cores.get()).to_string();
     let nextest = |args: &[&str]| {
         let all = [&["nextest", "run", "--workspace", "--test-threads", &threads], args].concat();

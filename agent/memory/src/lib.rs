@@ -21,10 +21,13 @@ unsafe extern "C" {
 pub fn release_code_pages() {
     let Range { start, end } = code_range();
     let begin = ptr::with_exposed_provenance_mut(start);
-    // SAFETY: the range holds only data that is never written, so the program's file has all of it.
-    // Data that the loader writes (addresses) lies behind the code. If the kernel rejects the call,
-    // nothing changes.
-    let _ = unsafe { madvise(begin, end.saturating_sub(start), Advice::LinuxDontNeed) };
+    // Otherwise the first page that is needed brings 2 MiB with it.
+    for advice in [Advice::LinuxNoHugepage, Advice::LinuxDontNeed] {
+        // SAFETY: the range holds only data that is never written, so the program's file has all of
+        // it. Data that the loader writes (addresses) lies behind the code. If the kernel rejects
+        // the call, nothing changes.
+        let _ = unsafe { madvise(begin, end.saturating_sub(start), advice) };
+    }
 }
 
 /// Returns free heap memory to the kernel. An allocator would keep the memory for its next use,

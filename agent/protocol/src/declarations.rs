@@ -1,4 +1,4 @@
-//! Declaration of every kind of action and observation: its name, and the parties that may send it.
+//! Declaration of every kind of action and observation: its name, and who may send it.
 //!
 //! The types declare the fields ([`Action`](crate::Action), [`ClientRequest`],
 //! [`ObservationKind`](crate::ObservationKind)). The parser of client frames, the policy for agents,

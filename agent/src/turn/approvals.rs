@@ -59,9 +59,9 @@ impl TurnContext {
 
 /// Approval requests without an answer. Bound: those that the running turn asks at a time.
 #[derive(Debug, Clone, Default)]
-pub struct OpenApprovals(Arc<Mutex<HashMap<String, oneshot::Sender<ApprovalAnswer>>>>);
+pub struct ApprovalWaiters(Arc<Mutex<HashMap<String, oneshot::Sender<ApprovalAnswer>>>>);
 
-impl OpenApprovals {
+impl ApprovalWaiters {
     /// Passes a person's answer to the turn that asked. Returns `false` if no such request is open.
     pub fn answer(&self, request: &str, decision: ApprovalDecision, reason: Option<String>) -> bool {
         let waiting = lock(&self.0).remove(request);
@@ -77,7 +77,7 @@ impl OpenApprovals {
 
 /// Open request. Closed when dropped.
 struct PendingApproval {
-    open: OpenApprovals,
+    open: ApprovalWaiters,
     request: String,
     answer: oneshot::Receiver<ApprovalAnswer>,
 }

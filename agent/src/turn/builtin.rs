@@ -362,7 +362,7 @@ mod tests {
     use crate::{
         outgoing::OutgoingQueue,
         processes::ChildProcesses,
-        turn::{OpenApprovals, SteerQueue, conversation::ConversationEntry},
+        turn::{ApprovalWaiters, SteerQueue, conversation::ConversationEntry},
     };
 
     fn turn_context() -> TurnContext {
@@ -379,7 +379,7 @@ mod tests {
             processes: ChildProcesses::new(None).expect("the process can become a subreaper"),
             settings: Arc::new(Mutex::new(settings)),
             user_activity: Arc::default(),
-            approvals: OpenApprovals::default(),
+            approvals: ApprovalWaiters::default(),
             stop: CancellationToken::new(),
             steer_queue: SteerQueue::default(),
         }

@@ -32,7 +32,7 @@ mod tool_call_parser;
 mod truncate;
 mod user_activity;
 
-pub use approvals::{ApprovalAnswer, ApprovalRequest, OpenApprovals};
+pub use approvals::{ApprovalAnswer, ApprovalRequest, ApprovalWaiters};
 pub use drivers::TurnDrivers;
 pub use user_activity::UserActivity;
 
@@ -75,7 +75,7 @@ pub struct TurnContext {
     /// User actions since the driver last took them.
     pub user_activity: Arc<Mutex<UserActivity>>,
     /// Requests of [`TurnContext::ask`] that wait for a person.
-    pub approvals: OpenApprovals,
+    pub approvals: ApprovalWaiters,
     /// Cancelled by an interrupt.
     pub stop: CancellationToken,
     /// Messages that steer this turn.
