@@ -22,7 +22,9 @@ use crate::{
     outgoing::OutgoingQueue,
     processes::{ChildProcesses, ProcessOwner},
     tools::{self, ToolContext, ToolError},
-    turn::{ApprovalWaiters, SteerMessage, SteerQueue, TurnContext, TurnDriver, TurnDrivers, UserActivity, UserMessage},
+    turn::{
+        ApprovalWaiters, SteerMessage, SteerQueue, TurnContext, TurnDriver, TurnDrivers, UserActivity, UserMessage,
+    },
 };
 
 const RESTARTED: &str = "agent_restarted";

@@ -84,7 +84,8 @@ pub struct AgentLink {
     /// Supervises the sandbox from its start to its exit.
     supervision: Option<SupervisorTask>,
     /// Deliveries for the current connection. Bound: none of its own. The session sends only
-    /// commands that its state also holds until the agent has taken them.
+    /// commands that its state also holds until the agent has taken them, one `AgentConnected` per
+    /// hello, and one hint per interrupt or stop of running work.
     deliveries: Option<mpsc::UnboundedSender<AgentDelivery>>,
     /// Set while the sandbox is paused, is being paused, or is to be paused after its start. A
     /// paused agent cannot answer, so its silence does not count.

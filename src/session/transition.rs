@@ -45,7 +45,8 @@ pub struct DecisionContext<'a> {
     pub in_flight_stops: &'a InFlightStops,
 }
 
-/// Result of a decision. The events are committed, then published. The effects follow.
+/// Result of a decision. The events are committed, then published. The effects follow, except those
+/// that only stop work: these precede the commit.
 #[derive(Debug, Default)]
 pub struct Transition {
     /// Number of the newest event before this transition.

@@ -52,7 +52,7 @@ use lossy_link::{CutRange, LossyLink, random_delay};
 use model::LinkModel;
 use tokio::{net::UnixListener, task::JoinHandle};
 
-const HISTORIES: u64 = 1_000;
+const HISTORIES: u64 = 500;
 const AT_ONCE: usize = 48;
 /// Number of messages of the agent in one history.
 const MESSAGES: usize = 24;

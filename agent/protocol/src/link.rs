@@ -54,6 +54,9 @@ use crate::{
 /// reason.
 pub const LINK_VERSION: u32 = 1;
 
+/// Number of approval requests that an agent keeps open at a time.
+pub const MAX_OPEN_APPROVALS: usize = 64;
+
 /// Frame from agent to server.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 #[serde(tag = "frame", rename_all = "snake_case")]

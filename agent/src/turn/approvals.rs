@@ -9,8 +9,8 @@ use std::{
     sync::{Arc, Mutex},
 };
 
-use greenroom_protocol::{Observation, ObservationKind, action::ApprovalDecision};
-use tokio::sync::oneshot;
+use greenroom_protocol::{Observation, ObservationKind, action::ApprovalDecision, link::MAX_OPEN_APPROVALS};
+use tokio::sync::{OwnedSemaphorePermit, Semaphore, oneshot};
 use ulid::Ulid;
 
 use super::{TurnContext, lock};
@@ -42,9 +42,9 @@ impl TurnContext {
     /// later answer is ignored.
     pub async fn ask(&self, request: ApprovalRequest) -> ApprovalAnswer {
         let ApprovalRequest { action, risk, options } = request;
-        let mut pending = self.approvals.open();
-        let kind = ObservationKind::Confirm { request: pending.request.clone(), action, risk, options };
         let decided = async {
+            let mut pending = self.approvals.open().await;
+            let kind = ObservationKind::Confirm { request: pending.request.clone(), action, risk, options };
             self.outgoing.event(None, Observation { kind, content: String::new() }).await;
             // The sender stays in `approvals` until it has sent, or until `pending` is dropped.
             (&mut pending.answer).await.unwrap_or(ApprovalAnswer::Cancelled)
@@ -57,21 +57,33 @@ impl TurnContext {
     }
 }
 
-/// Approval requests without an answer. Bound: those that the running turn asks at a time.
-#[derive(Debug, Clone, Default)]
-pub struct ApprovalWaiters(Arc<Mutex<HashMap<String, oneshot::Sender<ApprovalAnswer>>>>);
+/// Approval requests without an answer. Bound: [`MAX_OPEN_APPROVALS`]. When full: a further request
+/// waits for the end of another.
+#[derive(Debug, Clone)]
+pub struct ApprovalWaiters {
+    waiting: Arc<Mutex<HashMap<String, oneshot::Sender<ApprovalAnswer>>>>,
+    permits: Arc<Semaphore>,
+}
+
+impl Default for ApprovalWaiters {
+    fn default() -> ApprovalWaiters {
+        ApprovalWaiters { waiting: Arc::default(), permits: Arc::new(Semaphore::new(MAX_OPEN_APPROVALS)) }
+    }
+}
 
 impl ApprovalWaiters {
     /// Passes a person's answer to the turn that asked. Returns `false` if no such request is open.
     pub fn answer(&self, request: &str, decision: ApprovalDecision, reason: Option<String>) -> bool {
-        let waiting = lock(&self.0).remove(request);
+        let waiting = lock(&self.waiting).remove(request);
         waiting.is_some_and(|waiting| waiting.send(ApprovalAnswer::Decided { decision, reason }).is_ok())
     }
 
-    fn open(&self) -> PendingApproval {
+    async fn open(&self) -> PendingApproval {
+        // The semaphore is never closed, so there always is a permit.
+        let permit = self.permits.clone().acquire_owned().await.ok();
         let (request, (sender, answer)) = (Ulid::generate().to_string(), oneshot::channel());
-        lock(&self.0).insert(request.clone(), sender);
-        PendingApproval { open: self.clone(), request, answer }
+        lock(&self.waiting).insert(request.clone(), sender);
+        PendingApproval { open: self.clone(), request, answer, _permit: permit }
     }
 }
 
@@ -80,10 +92,11 @@ struct PendingApproval {
     open: ApprovalWaiters,
     request: String,
     answer: oneshot::Receiver<ApprovalAnswer>,
+    _permit: Option<OwnedSemaphorePermit>,
 }
 
 impl Drop for PendingApproval {
     fn drop(&mut self) {
-        lock(&self.open.0).remove(&self.request);
+        lock(&self.open.waiting).remove(&self.request);
     }
 }

@@ -156,6 +156,32 @@ async fn interrupt_stops_work_before_disk_and_cancels_after() {
 }
 
 #[actix::test]
+async fn interrupt_whose_append_fails_sends_only_what_stops() {
+    let store = Arc::new(FaultyStore::default());
+    let (effect_tx, mut effects) = mpsc::unbounded_channel();
+    let make_link: Box<LinkFactory> =
+        Box::new(move |_, _, _| testkit::link_port(EffectRecorder(effect_tx.clone()).start().recipient()));
+    let (_, session) = testkit::idle_session_with_link(store.clone(), make_link).await;
+    let relay = Relay { request: say("work"), idempotency_key: None };
+    session.send(relay).await.expect("session actor is running").expect("request is accepted");
+    let is_prompt = |effect: &Effect| {
+        matches!(effect, Effect::DeliverToAgent(AgentDelivery::Command(frame))
+            if matches!(frame.command, AgentCommand::Prompt { .. }))
+    };
+    while !is_prompt(&effects.recv().await.expect("the prompt is delivered")) {}
+    store.fail_next_append.store(true, SeqCst);
+    let rejected = session.send(Interrupt::default()).await.expect("the session answers before it stops");
+    assert!(matches!(rejected, Err(RequestError::Journal(_))), "{rejected:?}");
+    let first = effects.recv().await.expect("the hint precedes the disk");
+    assert!(matches!(first, Effect::DeliverToAgent(AgentDelivery::CancelHint(_))), "{first:?}");
+    let second = effects.recv().await.expect("the abort precedes the disk");
+    assert!(matches!(second, Effect::AbortModelStreams), "{second:?}");
+    drop(session);
+    let rest = effects.recv().await;
+    assert!(rest.is_none(), "a command that is not in the journal: {rest:?}");
+}
+
+#[actix::test]
 async fn failed_record_is_repeated_with_next_append() {
     let store = Arc::new(FaultyStore::default());
     let (id, session) = testkit::idle_session(store.clone()).await;

@@ -1,12 +1,10 @@
 //! Open approval requests of the agent.
 
+use greenroom_protocol::link::MAX_OPEN_APPROVALS;
 use serde::{Deserialize, Serialize};
 
-/// Number of open requests. When full: the oldest is withdrawn. An agent asks for a few tool calls
-/// at a time.
-const MAX_OPEN: usize = 64;
-
-/// Ids of the open approval requests, oldest first.
+/// Ids of the open approval requests, oldest first. Bound: [`MAX_OPEN_APPROVALS`], which agents keep.
+/// When full: the oldest is withdrawn.
 #[derive(Debug, Clone, PartialEq, Eq, Default, Serialize, Deserialize)]
 #[serde(from = "Option<StoredApprovals>", into = "Option<StoredApprovals>")]
 pub(super) struct OpenApprovals(Vec<String>);
@@ -47,7 +45,7 @@ impl OpenApprovals {
     pub(super) fn add(&mut self, request: String) {
         if !self.0.contains(&request) {
             self.0.push(request);
-            self.0.drain(..self.0.len().saturating_sub(MAX_OPEN));
+            self.0.drain(..self.0.len().saturating_sub(MAX_OPEN_APPROVALS));
         }
     }
 
@@ -83,11 +81,11 @@ mod tests {
     #[test]
     fn oldest_of_too_many_requests_is_withdrawn() {
         let mut approvals = OpenApprovals::default();
-        for n in 0..=MAX_OPEN {
+        for n in 0..=MAX_OPEN_APPROVALS {
             approvals.add(n.to_string());
             approvals.add(n.to_string());
         }
         assert!(!approvals.remove("0") && approvals.remove("1"));
-        assert_eq!(approvals.0.len(), MAX_OPEN - 1);
+        assert_eq!(approvals.0.len(), MAX_OPEN_APPROVALS - 1);
     }
 }

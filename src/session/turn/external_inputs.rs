@@ -151,6 +151,11 @@ impl SessionState {
     }
 
     fn work_ended(&mut self, name: &str, outcome: WorkOutcome, context: DecisionContext<'_>, d: &mut Transition) {
+        // A cancel without an interrupt: the append of the interrupt failed after its hint. Whoever
+        // sent it does not expect that more work begins.
+        if self.interrupting.is_none() && matches!(outcome, WorkOutcome::Cancelled { .. }) {
+            self.queue_paused = !self.queue.is_empty();
+        }
         let (stopped, cut) = match outcome {
             WorkOutcome::Done => (format!("{name}, which had just ended"), false),
             WorkOutcome::Cancelled { what, partial } => (what, partial),

@@ -56,9 +56,10 @@ impl SessionState {
         d.escalation = Some(Escalation::Arm(CANCEL_GRACE_MS));
     }
 
-    /// Adds the effects that stop the running work before the disk has answered.
+    /// Adds the effects that stop the running work before the disk has answered. The hint precedes
+    /// the abort, so the agent does not take the end of its stream for a failure of the model.
     ///
-    /// If the append fails then, the agent was cancelled, and nothing else has happened.
+    /// If the append fails then, the agent was cancelled, and its queued messages wait.
     pub(super) fn stop_early(&self, d: &mut Transition) {
         if self.is_running() {
             let turn = self.turn.as_ref().map(|turn| turn.id.clone());

@@ -230,6 +230,8 @@ fn messages_are_queued_and_editable() {
         &next,
         &["prompt turn-5 m"],
     );
+    // Cancelled by the hint of an interrupt that is not in the journal.
+    check(&with(working(), &[say("m")]), turn_ended(2, cancelled("the turn")), AgentState::Idle, &["is idle"], &[]);
     let edit = |content: Option<&str>, remove| SessionInput::EditQueue {
         item: "message-4".into(),
         content: content.map(Into::into),

@@ -424,7 +424,7 @@ async fn play(steps: Vec<CompactionStep>) {
 }
 
 proptest! {
-    #![proptest_config(ProptestConfig { cases: 60, failure_persistence: None, ..ProptestConfig::default() })]
+    #![proptest_config(ProptestConfig { cases: 24, failure_persistence: None, ..ProptestConfig::default() })]
     #[test]
     fn random_steps_keep_live_sessions_and_no_purged_ones(steps in steps()) {
         tokio::runtime::Builder::new_current_thread().enable_all().build().unwrap().block_on(play(steps));

@@ -155,8 +155,8 @@ pub(super) fn killed_after(dir: &Path, lines: usize, end: impl FnOnce()) -> Ackn
 fn acknowledged_writes_survive_kill() {
     let dir = tempfile::tempdir().unwrap();
     let mut contents = 0;
-    for round in 0..20 {
-        let acknowledged = killed_after(dir.path(), 40 + round * 61, || ());
+    for round in 0..12 {
+        let acknowledged = killed_after(dir.path(), 40 + round * 101, || ());
         contents += check_acknowledged(dir.path(), &acknowledged, &format!("round {round}"));
     }
     assert!(contents > 0, "no large content was written");
