@@ -267,7 +267,7 @@ test("accepted interrupt is shown until its outcome arrives", () => {
   testSession.receive({ status: "accepted", id, seq: 4 });
   testSession.play(script.addAction("user", "interrupt", {}));
   assert.deepEqual([testSession.live.state.value.pending, testSession.live.stopping.value === 0], [[], false]);
-  testSession.play(script.addObservation("interrupted", "", { what: "the turn", stopped_ms: 12, rung: "asked", partial: false }));
+  testSession.play(script.addObservation("interrupted", "", { what: "the turn", stopped_ms: 12, rung: "cancel", partial: false }));
   assert.equal(testSession.live.stopping.value, 0);
 });
 

@@ -292,7 +292,7 @@ test("lost sandbox shows its exit code, its last output and the next step", () =
 });
 
 test("work cut by a lost sandbox is marked as cut, not as interrupted", () => {
-  const receipt = { what: "the turn", stopped_ms: 0, rung: "sandbox", partial: false };
+  const receipt = { what: "the turn", stopped_ms: 0, rung: "sandbox" as const, partial: false };
   const dies = () =>
     new FrameScript()
       .state("running")

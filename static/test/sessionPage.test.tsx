@@ -30,7 +30,7 @@ test("pressed Stop shows at once", async () => {
   await settled();
   assert.equal(root.querySelector(".state-text")?.textContent, "Stopping…");
   assert.equal(root.querySelector(".stop")?.textContent?.trim(), "Stopping…");
-  testSession.play(script.addObservation("interrupted", "", { what: "the turn", stopped_ms: 12, rung: "asked", partial: false }).state("idle"));
+  testSession.play(script.addObservation("interrupted", "", { what: "the turn", stopped_ms: 12, rung: "cancel", partial: false }).state("idle"));
   await settled();
   assert.equal(root.querySelector(".state-text")?.textContent, "Ready");
 });

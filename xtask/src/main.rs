@@ -4,6 +4,7 @@
 //! |---|---|
 //! | `cargo xtask test` | sets the machine up and runs the checks of a [`steps::Lane`] in order |
 //! | `cargo xtask bench` | measures the `dist` binaries; the benches are in `benches/product/` |
+//! | `cargo xtask wire` | renews the files generated from `agent/protocol` |
 //! | `cargo xtask soak` | injects random faults; checks the promises (`tests/testkit/src/soak/`) |
 
 use std::process::{Command, ExitCode};
@@ -43,6 +44,8 @@ enum Task {
         /// `faults`, `pause` or `ui`; without a name, all of them
         names: Vec<String>,
     },
+    /// Renew the page's types and the tables of docs/protocol.md
+    Wire,
     /// Inject random faults and check the promises
     Soak {
         #[arg(long, default_value_t = 10)]
@@ -62,6 +65,9 @@ fn main() -> ExitCode {
     match Cli::parse().task {
         Task::Test { lane, only, no_install } => steps::run(lane, only, machine::Install::from_flag(no_install)),
         Task::Bench { names } => bench(&names),
+        Task::Wire => run(runner::cargo()
+            .args(["test", "-p", "greenroom-protocol", "--lib", "generated_files"])
+            .env("RENEW_WIRE", "1")),
         Task::Soak { minutes, sessions, seed, docker } => soak(minutes, sessions, seed, docker),
     }
 }

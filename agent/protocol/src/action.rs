@@ -25,6 +25,7 @@ pub enum Action {
     Message {
         content: String,
         #[serde(default)]
+        #[cfg_attr(test, ts(as = "Option<_>", optional))]
         mode: MessageMode,
         #[serde(default, skip_serializing_if = "Vec::is_empty")]
         attachments: Vec<String>,
@@ -63,6 +64,7 @@ pub enum Action {
     /// Agent's report that the task is done.
     Finish {
         #[serde(default)]
+        #[cfg_attr(test, ts(as = "Option<_>", optional))]
         message: String,
     },
     /// Person's decision on the approval request `request`. The event's `source` records who

@@ -24,6 +24,8 @@ pub mod client;
 pub mod declarations;
 pub mod delta;
 pub mod event;
+#[cfg(test)]
+mod generated_files;
 pub mod link;
 pub mod observation;
 pub mod sandbox_paths;

@@ -7,14 +7,14 @@ import { storeText, useAcrossTabs } from "../storage";
 import type { LiveSession } from "../state/liveSession";
 import { queueExitOf, QUEUE_EXIT_TEXTS, type QueueExit } from "../state/screenState";
 import { queueEditKey } from "../state/pendingStorage";
-import type { QueuedMessage } from "../wire/event";
+import type { QueueItem } from "../wire/event";
 import { Icon } from "./Icon";
 import { TextField } from "./TextField";
 
 export function Queue({ live }: { live: LiveSession }) {
   const { queue } = live.state.value;
   const [changed, setChanged] = useState<readonly string[]>([]);
-  const shown = useRef<readonly QueuedMessage[]>([]);
+  const shown = useRef<readonly QueueItem[]>([]);
   shown.current = withEditedLeavers(queue, shown.current, changed);
   if (shown.current.length === 0) return null;
   const mark = (item: string, isChanged: boolean) =>
@@ -38,7 +38,7 @@ export function Queue({ live }: { live: LiveSession }) {
  * Returns the queue plus messages that left it while being edited, in their places. Text and focus
  * survive.
  */
-function withEditedLeavers(queue: readonly QueuedMessage[], before: readonly QueuedMessage[], changed: readonly string[]): QueuedMessage[] {
+function withEditedLeavers(queue: readonly QueueItem[], before: readonly QueueItem[], changed: readonly string[]): QueueItem[] {
   const shown = [...queue];
   for (const [at, queued] of before.entries()) {
     if (!changed.includes(queued.item) || queue.some(({ item }) => item === queued.item)) continue;
@@ -50,7 +50,7 @@ function withEditedLeavers(queue: readonly QueuedMessage[], before: readonly Que
 
 interface QueueEntryProps {
   live: LiveSession;
-  queued: QueuedMessage;
+  queued: QueueItem;
   /** Fate of the message after leaving the queue. */
   exit: QueueExit | null;
   /** Reports if an edit is open. */

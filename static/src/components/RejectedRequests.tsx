@@ -40,7 +40,7 @@ function RejectedRequest({ live, sent }: { live: LiveSession; sent: PendingReque
   const again = () => {
     if (isAgain) return live.resendRequest(sent.id);
     live.dropRequest(sent.id);
-    if (written) live.message(written.content, written.mode, written.attachments);
+    if (written) live.message(written.content, written.mode ?? "queue", written.attachments);
   };
   const [isAttaching, setIsAttaching] = useState(false);
   const [why, setWhy] = useState<string | null>(null);

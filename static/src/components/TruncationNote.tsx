@@ -1,9 +1,9 @@
 // Note on a partly shown text, with a link to the whole.
 
 import { bytes } from "../format";
-import type { Truncation } from "../wire/event";
+import type { TruncationMark } from "../wire/event";
 
-export function TruncationNote({ truncated }: { truncated: Truncation | undefined }) {
+export function TruncationNote({ truncated }: { truncated: TruncationMark | undefined }) {
   if (!truncated) return null;
   return (
     <p class="under">

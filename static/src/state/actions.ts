@@ -18,6 +18,7 @@ const ACTION_REDUCERS: { [K in keyof ActionArguments]: ActionReducer<K> } = {
   write: putToolRow,
   edit: putToolRow,
   browse: putToolRow,
+  tool: putToolRow,
   think(draft, event) {
     removeCallDraft(draft, event);
     const key = `thinking:${event.item ?? event.seq}`;

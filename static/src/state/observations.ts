@@ -1,11 +1,13 @@
 // Reducers of observations: results of actions, and events without an action.
 
-import type { AgentState, ObservationEvent, ObservationExtras } from "../wire/event";
+import type { AgentState, ObservationEvent, ObservationExtras, ToolStatus } from "../wire/event";
 import { truncationOf } from "../wire/eventShape";
 import { enterState } from "./activity";
 import { findTool, putPlan, putRow, removeRow, closeOpenRows, announce, type ScreenDraft } from "./screenDraft";
 import { wholeText, type NoticeRow, type ToolEnd, type UserRow } from "./rows";
 import { isLossReported } from "./screenState";
+
+const TOOL_OUTCOMES: Record<ToolStatus, ToolEnd["outcome"]> = { completed: "ok", failed: "failed", stopped: "stopped" };
 
 type ObservationReducer<K extends keyof ObservationExtras> = (draft: ScreenDraft, event: ObservationEvent<K>) => void;
 
@@ -18,6 +20,7 @@ const OBSERVATION_REDUCERS: { [K in keyof ObservationExtras]: ObservationReducer
   write: (draft, event) => endTool(draft, event, "ok"),
   edit: (draft, event) => endTool(draft, event, "ok"),
   browse: (draft, event) => endTool(draft, event, "ok"),
+  tool: (draft, event) => endTool(draft, event, TOOL_OUTCOMES[event.extras.status] ?? "ok"),
   chat: deliver,
   message(draft, event) {
     const key = `text:${event.item ?? event.seq}`;

@@ -1,7 +1,7 @@
 // Rows of the chat, top to bottom. Rows are replaced, never changed. An unchanged row keeps its
 // identity and is not drawn again.
 
-import type { ApprovalDecision, MessageMode, PlanStep, EventOrigin, Truncation } from "../wire/event";
+import type { ApprovalDecision, MessageMode, PlanItem, EventOrigin, TruncationMark } from "../wire/event";
 
 /** Text that grows by deltas. */
 export interface GrowingText {
@@ -30,7 +30,7 @@ export interface TextRow extends GrowingText {
   at?: string;
   open: boolean;
   partial: boolean;
-  truncated?: Truncation | undefined;
+  truncated?: TruncationMark | undefined;
 }
 
 /** Outcome of a tool call. */
@@ -64,8 +64,8 @@ export interface PlanRow {
   item?: string;
   at: string;
   markdown: string;
-  truncated?: Truncation | undefined;
-  items: PlanStep[];
+  truncated?: TruncationMark | undefined;
+  items: PlanItem[];
   /** Replaced by a newer plan. */
   superseded: boolean;
 }

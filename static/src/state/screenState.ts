@@ -1,6 +1,6 @@
 // Screen state of one session. Built from frames by `reduce`.
 
-import type { AgentState, SandboxPhase, QueuedMessage, UsageExtras } from "../wire/event";
+import type { AgentState, SandboxPhase, QueueItem, UsageExtras } from "../wire/event";
 import type { Session, ClientRequest } from "../wire/frame";
 import type { SocketEndReason } from "../wire/socket";
 import type { PlanRow, ApprovalRequest, ChatRow } from "./rows";
@@ -57,7 +57,7 @@ export interface ScreenState {
   /** True if paused in the middle of work. */
   isPausedMidTurn: boolean;
   rows: ChatRow[];
-  queue: QueuedMessage[];
+  queue: QueueItem[];
   pending: PendingRequest[];
   approval: ApprovalRequest | null;
   usage: UsageExtras | null;

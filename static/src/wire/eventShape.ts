@@ -1,74 +1,25 @@
 // Check of an event's fields against its kind. Agents are untrusted, and the server passes unknown
 // events on. A malformed event must not break the page.
 
-import type { ActionArguments, SessionEvent, ObservationExtras, Truncation } from "./event";
+import type { ActionArguments, EventOrigin, ObservationExtras, SessionEvent, TruncationMark } from "./event";
+import { ACTIONS, OBSERVATIONS } from "./generated/kinds";
 
-type FieldKind = "string" | "number" | "strings" | "objects";
-/** Field kinds. A question mark allows absent and null. */
-type EventShape = Record<string, FieldKind | `${FieldKind}?`>;
+type FieldKind = "string" | "number" | "boolean" | "object" | "strings" | "objects" | "any";
 
-const ACTIONS: { [K in keyof ActionArguments]: EventShape } = {
-  start: { task: "string" },
-  message: { content: "string", mode: "string?", attachments: "strings?" },
-  run: { command: "string" },
-  read: { path: "string" },
-  write: { path: "string", content: "string" },
-  edit: { path: "string" },
-  browse: { url: "string" },
-  think: { content: "string" },
-  plan: { content: "string" },
-  finish: { message: "string?" },
-  confirm: {},
-  set_model: { model: "string" },
-  interrupt: {},
-  pause: {},
-  resume: {},
-  stop: {},
-  end: {},
-};
-
-const OBSERVATIONS: { [K in keyof ObservationExtras]: EventShape } = {
-  run: { command: "string", exit_code: "number?", duration_ms: "number" },
-  read: { path: "string" },
-  write: { path: "string", bytes: "number" },
-  edit: { path: "string", diff: "string" },
-  browse: { url: "string" },
-  chat: { attachments: "strings?" },
-  message: {},
-  think: {},
-  plan: { items: "objects" },
-  confirm: { request: "string", action: "string", risk: "string", options: "strings" },
-  confirmed: { request: "string", decision: "string" },
-  usage: {
-    model: "string",
-    total_input_tokens: "number",
-    total_output_tokens: "number",
-    total_cost_usd: "number?",
-    known_cost_usd: "number?",
-    context_used: "number",
-    context_limit: "number?",
-  },
-  agent_state_changed: { agent_state: "string", reason: "string?" },
-  interrupted: { what: "string", stopped_ms: "number" },
-  queue: { items: "objects" },
-  sandbox: { phase: "string", exit_code: "number?", stderr_tail: "string?", isolation: "string?" },
-  error: { code: "string", detail: "string" },
-};
-
-/** Kinds reserved for the user and for the server. From an agent they count as unknown. */
-const USER_ACTIONS = ["start", "message", "confirm", "set_model", "interrupt", "pause", "resume", "stop", "end"];
-const SERVER_OBSERVATIONS = ["chat", "confirmed", "usage", "agent_state_changed", "interrupted", "queue", "sandbox"];
+/** Senders and fields of a kind. A question mark allows absent and null. */
+export interface KindShape {
+  senders: readonly EventOrigin[];
+  fields: Record<string, FieldKind | `${FieldKind}?`>;
+}
 
 /** Returns the event, or a plainly drawn one of unknown kind if the fields do not match. */
 export function checkEvent(event: SessionEvent): SessionEvent {
   const message = asText(event.message);
   if ("action" in event) {
-    const isFit = isAllowedFrom(event, event.action, USER_ACTIONS) && matchesShape(ACTIONS, event.action, event.args);
-    const name = isFit ? event.action : unknownName(event.action);
+    const name = isFit(event.source, ACTIONS, event.action, event.args) ? event.action : unknownName(event.action);
     return { ...event, message, action: name as keyof ActionArguments, args: asObject(event.args) as ActionArguments[keyof ActionArguments] };
   }
-  const isFit = isAllowedFrom(event, event.observation, SERVER_OBSERVATIONS) && matchesShape(OBSERVATIONS, event.observation, event.extras);
-  const name = isFit ? event.observation : unknownName(event.observation);
+  const name = isFit(event.source, OBSERVATIONS, event.observation, event.extras) ? event.observation : unknownName(event.observation);
   const extras = asObject(event.extras) as unknown as ObservationExtras[keyof ObservationExtras];
   return { ...event, message, observation: name as keyof ObservationExtras, content: asText(event.content), extras };
 }
@@ -76,22 +27,19 @@ export function checkEvent(event: SessionEvent): SessionEvent {
 /**
  * Returns the truncation of a text. Extras are untrusted, so a link must lead to this server's API.
  */
-export function truncationOf(extras: object | undefined): Truncation | undefined {
+export function truncationOf(extras: object | undefined): TruncationMark | undefined {
   const { truncated } = asObject(extras);
   const { bytes, href } = asObject(truncated);
   if (typeof bytes !== "number") return undefined;
   return { bytes, href: typeof href === "string" && href.startsWith("/api/") ? href : undefined };
 }
 
-function isAllowedFrom({ source }: SessionEvent, name: string, reserved: readonly string[]): boolean {
-  return source !== "agent" || !reserved.includes(name);
-}
-
-function matchesShape(shapes: Record<string, EventShape>, name: unknown, fields: unknown): boolean {
-  const shape = typeof name === "string" && Object.hasOwn(shapes, name) ? shapes[name] : undefined;
-  if (!shape) return false;
+/** Agents are untrusted: from them, a kind of another sender counts as unknown. */
+function isFit(source: EventOrigin, kinds: Record<string, KindShape>, name: unknown, fields: unknown): boolean {
+  const kind = typeof name === "string" && Object.hasOwn(kinds, name) ? kinds[name] : undefined;
+  if (!kind || (source === "agent" && !kind.senders.includes("agent"))) return false;
   const values = asObject(fields);
-  return Object.entries(shape).every(([field, kind]) => isKind(values[field], kind));
+  return Object.entries(kind.fields).every(([field, shape]) => isKind(values[field], shape));
 }
 
 function isKind(value: unknown, kind: FieldKind | `${FieldKind}?`): boolean {
@@ -101,10 +49,16 @@ function isKind(value: unknown, kind: FieldKind | `${FieldKind}?`): boolean {
       return typeof value === "string";
     case "number":
       return typeof value === "number";
+    case "boolean":
+      return typeof value === "boolean";
+    case "object":
+      return asObject(value) === value;
     case "strings":
       return Array.isArray(value) && value.every((one) => typeof one === "string");
     case "objects":
       return Array.isArray(value) && value.every((one) => typeof one === "object" && one !== null);
+    case "any":
+      return true;
   }
 }
 

@@ -1,6 +1,9 @@
 // Frames of the session socket, both ways.
 
-import type { AgentState, ApprovalDecision, SessionEvent, MessageMode } from "./event";
+import type { AgentState, SessionEvent } from "./event";
+import type { ClientRequest as GeneratedRequest, Delta, ErrorFrame, StatusFrame as GeneratedStatusFrame } from "./generated/types";
+
+export type { Delta as DeltaFrame, DeltaKind, ErrorFrame } from "./generated/types";
 
 /** Session as sent by REST and `hello`. */
 export interface Session {
@@ -27,31 +30,12 @@ export interface Session {
   archived?: boolean;
 }
 
-export type DeltaKind = "text" | "thinking" | "tool_input" | "output";
-
-/** Piece of an item that still grows. */
-export interface DeltaFrame {
-  delta: DeltaKind;
-  item: string;
-  /** Position of `content` in bytes of UTF-8. 0 restarts the item. */
-  offset: number;
-  content: string;
-}
-
 /** Frame about this connection only. */
 export type StatusFrame =
-  | { status: "hello"; session: Session | null; last_seq: number; state: AgentState | null }
-  | { status: "synced"; seq: number }
-  | { status: "accepted"; id: string; seq?: number }
-  | { status: "pong" }
-  | { status: "closing"; reason: string };
+  | Exclude<GeneratedStatusFrame, { status: "hello" }>
+  | (Omit<Extract<GeneratedStatusFrame, { status: "hello" }>, "session"> & { session: Session | null });
 
-export interface ErrorFrame {
-  error: { code: string; message: string };
-  id?: string;
-}
-
-export type ServerFrame = SessionEvent | DeltaFrame | StatusFrame | ErrorFrame;
+export type ServerFrame = SessionEvent | Delta | StatusFrame | ErrorFrame;
 
 /**
  * Detects an event: only events name a source. Fields added by an agent must not turn an event into
@@ -61,11 +45,8 @@ export function isEvent(frame: object): frame is SessionEvent {
   return "seq" in frame && "source" in frame;
 }
 
-/** Request of this client. */
-export type ClientRequest =
-  | { action: "message"; args: { content: string; mode: MessageMode; attachments?: string[] } }
-  | { action: "run"; args: { command: string } }
-  | { action: "set_model"; args: { model: string } }
-  | { action: "confirm"; args: { request: string; decision: ApprovalDecision; reason?: string } }
-  | { action: "edit_queue"; args: { item: string; content?: string; remove?: boolean } }
-  | { action: "interrupt" | "pause" | "resume" | "stop" | "end" | "ping" };
+/** A request without arguments has no `args`. */
+type Sent<R> = R extends { action: infer A; args: infer T } ? (symbol extends keyof T ? { action: A } : R) : never;
+
+/** Request of a client. */
+export type ClientRequest = Sent<GeneratedRequest>;

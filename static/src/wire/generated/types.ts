@@ -1,0 +1,235 @@
+// Generated from agent/protocol. Renew with `cargo xtask wire`.
+
+/**
+ * Recorded action of an event: `"action"` holds its name, `"args"` holds the rest.
+ *
+ * The agent's tool calls and the records of user requests share this type. The event's `source`
+ * distinguishes them.
+ */
+export type Action = { "action": "start", "args": { task: string, } } | { "action": "message", "args": { content: string, mode?: MessageMode, attachments?: Array<string>, } } | { "action": "run", "args": { command: string, } } | { "action": "read", "args": { path: string, } } | { "action": "write", "args": { path: string, content: string, } } | { "action": "edit", "args": { path: string, } & ({ "change": "REPLACE", lines: Array<string>, line?: number, end_line?: number, old?: string, } | { "change": "INSERT", lines: Array<string>, line?: number, end_line?: number, old?: string, } | { "change": "DELETE", line?: number, end_line?: number, old?: string, }) } | { "action": "browse", "args": { url: string, } } | { "action": "tool", "args": { kind: ToolKind, 
+/**
+ * Call in words, for a person.
+ */
+title: string, 
+/**
+ * Name by which the agent knows the tool.
+ */
+name?: string, input?: JsonValue, locations?: Array<ToolLocation>, } } | { "action": "think", "args": { content: string, } } | { "action": "plan", "args": { content: string, } } | { "action": "finish", "args": { message?: string, } } | { "action": "confirm", "args": { request: string, decision: ApprovalDecision, reason?: string, } } | { "action": "set_model", "args": { model: string, } } | { "action": "interrupt", "args": Record<symbol, never> } | { "action": "pause", "args": Record<symbol, never> } | { "action": "resume", "args": Record<symbol, never> } | { "action": "stop", "args": Record<symbol, never> } | { "action": "end", "args": Record<symbol, never> };
+
+/**
+ * State of the agent, as clients see it.
+ */
+export type AgentState = "starting" | "idle" | "running" | "awaiting_confirmation" | "interrupting" | "paused" | "stopped" | "failed" | "ended";
+
+/**
+ * Person's answer to an approval request.
+ */
+export type ApprovalDecision = "allow" | "allow_always" | "deny";
+
+/**
+ * Client request: `"action"` holds its name, `"args"` holds the rest.
+ */
+export type ClientRequest = { "action": "initialize", "args": { model?: string, directory?: string, agent_cls?: string, image?: string, title?: string, } } | { "action": "start", "args": { task: string, } } | { "action": "message", "args": { content: string, mode?: MessageMode, attachments?: Array<string>, } } | { "action": "run", "args": { command: string, } } | { "action": "read", "args": { path: string, } } | { "action": "write", "args": { path: string, content: string, } } | { "action": "browse", "args": { url: string, } } | { "action": "interrupt", "args": Record<symbol, never> } | { "action": "pause", "args": Record<symbol, never> } | { "action": "resume", "args": Record<symbol, never> } | { "action": "stop", "args": Record<symbol, never> } | { "action": "end", "args": Record<symbol, never> } | { "action": "confirm", "args": { request: string, decision: ApprovalDecision, reason?: string, } } | { "action": "edit_queue", "args": { item: string, content?: string, remove?: boolean, } } | { "action": "set_model", "args": { model: string, } } | { "action": "ping", "args": Record<symbol, never> };
+
+/**
+ * Next piece of an item. Exactly one durable event with the same `item` ends the item, and holds
+ * the whole text.
+ */
+export type Delta = { delta: DeltaKind, item: string, 
+/**
+ * Start of `content` within the item, in bytes of UTF-8. 0 discards all earlier content.
+ */
+offset: number, content: string, };
+
+/**
+ * Kind of text that grows.
+ */
+export type DeltaKind = "text" | "thinking" | "tool_input" | "output";
+
+/**
+ * Kind of change that an edit made.
+ */
+export type EditKind = "INSERT" | "DELETE" | "REPLACE";
+
+/**
+ * Body of every error, on the socket and in REST.
+ */
+export type ErrorBody = { 
+/**
+ * Stable code, for programs.
+ */
+code: string, 
+/**
+ * Text for a person. Names the thing and the way out.
+ */
+message: string, };
+
+/**
+ * Error about one frame or about the connection. Never journalled.
+ */
+export type ErrorFrame = { error: ErrorBody, id?: string, };
+
+/**
+ * Steps of an interrupt's escalation, in ascending order.
+ */
+export type EscalationStep = "cancel" | "kill_processes" | "restart_agent" | "sandbox";
+
+/**
+ * Origin of an event.
+ */
+export type EventSource = "user" | "agent" | "server";
+
+/**
+ * Kind of change to a file.
+ */
+export type FileChangeKind = "created" | "modified" | "deleted" | "moved";
+
+export type JsonValue = number | string | boolean | Array<JsonValue> | { [key in string]: JsonValue } | null;
+
+/**
+ * Time at which a message reaches an agent that is working.
+ */
+export type MessageMode = "queue" | "steer" | "interrupt";
+
+/**
+ * Usage of one model call, and totals of the session so far.
+ */
+export type ModelUsage = { model: string, input_tokens: number, output_tokens: number, cache_read_tokens?: number, cache_write_tokens?: number, 
+/**
+ * Cost of this call in US dollars. `null` if the model's price is unknown.
+ */
+cost_usd: number | null, total_input_tokens: number, total_output_tokens: number, 
+/**
+ * Total cost in US dollars. `null` if the price of any call so far is unknown.
+ */
+total_cost_usd: number | null, 
+/**
+ * Tokens of the model's context that the last call used.
+ */
+context_used: number, 
+/**
+ * Size of the model's context, in tokens. `null` if unknown.
+ */
+context_limit: number | null, };
+
+/**
+ * Kind of observation: `"observation"` holds its name, `"extras"` holds the rest.
+ */
+export type ObservationKind = { "observation": "run", "extras": { command: string, exit_code?: number, duration_ms: number, timed_out?: boolean, truncated?: TruncationMark, } } | { "observation": "read", "extras": { path: string, truncated?: TruncationMark, } } | { "observation": "write", "extras": { path: string, bytes: number, } } | { "observation": "edit", "extras": { path: string, line: number, change: EditKind, lines: Array<string>, diff: string, } } | { "observation": "browse", "extras": { url: string, title?: string, screenshot?: string, truncated?: TruncationMark, } } | { "observation": "tool", "extras": { kind: ToolKind, 
+/**
+ * Call in words, for a person.
+ */
+title: string, 
+/**
+ * Name by which the agent knows the tool.
+ */
+name?: string, status: ToolStatus, changes?: Array<ToolFileChange>, locations?: Array<ToolLocation>, truncated?: TruncationMark, } } | { "observation": "chat", "extras": { attachments?: Array<string>, 
+/**
+ * Turn that the message began or joined.
+ */
+turn?: string, } } | { "observation": "message", "extras": { partial?: boolean, } } | { "observation": "think", "extras": { partial?: boolean, } } | { "observation": "plan", "extras": { path: string, items: Array<PlanItem>, } } | { "observation": "confirm", "extras": { request: string, action: string, risk: string, options: Array<ApprovalDecision>, } } | { "observation": "confirmed", "extras": { request: string, decision: ApprovalDecision, } } | { "observation": "usage", "extras": ModelUsage } | { "observation": "agent_state_changed", "extras": { agent_state: AgentState, reason?: string, 
+/**
+ * Start of the state, or of the reported change within the state: RFC 3339.
+ */
+since: string, 
+/**
+ * The state is unchanged, but the agent's turn is over. A user action still runs, or the
+ * agent was just paused.
+ */
+turn_over?: boolean, } } | { "observation": "interrupted", "extras": { 
+/**
+ * Stopped work, in words (`the command cargo test`).
+ */
+what: string, 
+/**
+ * Time from the request to the end of the last process, in milliseconds.
+ */
+stopped_ms: number, 
+/**
+ * Escalation step that ended the work.
+ */
+rung: EscalationStep, 
+/**
+ * True if a partial text was kept.
+ */
+partial: boolean, } } | { "observation": "queue", "extras": { items: Array<QueueItem>, } } | { "observation": "sandbox", "extras": { phase: SandboxPhase, exit_code?: number, 
+/**
+ * True if the memory limit ended the sandbox.
+ */
+out_of_memory?: boolean, stderr_tail?: string, 
+/**
+ * Driver, and what its isolation does and does not cover, in words.
+ */
+isolation?: string, } } | { "observation": "error", "extras": { code: string, detail: string, } };
+
+/**
+ * Line of a plan with a checkbox.
+ */
+export type PlanItem = { text: string, done: boolean, };
+
+/**
+ * Message that waits in the queue.
+ */
+export type QueueItem = { 
+/**
+ * Id of the message in `edit_queue`.
+ */
+item: string, content: string, attachments?: Array<string>, };
+
+/**
+ * Phase of a sandbox.
+ */
+export type SandboxPhase = "pulling" | "creating" | "starting" | "connecting" | "ready" | "paused" | "stopped" | "lost" | "failed";
+
+/**
+ * Status frame about this connection alone. `session` is the session as REST shows it.
+ */
+export type StatusFrame = { "status": "hello", session: JsonValue | null, last_seq: number, state: AgentState | null, } | { "status": "synced", seq: number, } | { "status": "accepted", id: string, seq?: number, } | { "status": "pong", } | { "status": "closing", reason: string, };
+
+/**
+ * Change that a generic tool call made to one file.
+ */
+export type ToolFileChange = { path: string, change?: FileChangeKind, 
+/**
+ * Unified diff.
+ */
+diff?: string, 
+/**
+ * Number of added lines.
+ */
+added?: number, 
+/**
+ * Number of removed lines.
+ */
+removed?: number, };
+
+/**
+ * Kind of a generic tool call, for icon and policy.
+ */
+export type ToolKind = "read" | "edit" | "delete" | "move" | "search" | "execute" | "think" | "fetch" | "switch_mode" | "other";
+
+/**
+ * File that a generic tool call works on, and the line, counted from 1.
+ */
+export type ToolLocation = { path: string, line?: number, };
+
+/**
+ * End of a generic tool call.
+ */
+export type ToolStatus = "completed" | "failed" | "stopped";
+
+/**
+ * Marks `content` as a part of a longer text, and points at the whole text.
+ *
+ * Stored in `extras.truncated` of any kind. Kinds that an agent can shorten have a field for the
+ * mark. [`Observation::with_truncation`] adds the mark to any kind.
+ */
+export type TruncationMark = { 
+/**
+ * Size of the whole text, in bytes.
+ */
+bytes: number, 
+/**
+ * Path on this server that returns the whole text. Absent if the whole text was not stored.
+ */
+href?: string, };
