@@ -3,11 +3,13 @@
 import { useState } from "preact/hooks";
 import { now } from "../clock";
 import { duration, elapsed, firstLine } from "../format";
-import { useScrollFocus } from "../dom/scrollFocus";
+import { diffsOf } from "../state/genericCall";
 import type { ToolRow } from "../state/rows";
 import { truncationOf } from "../wire/eventShape";
 import { Diff } from "./Diff";
+import { GenericToolBody, genericAppearance } from "./GenericTool";
 import { Icon, type IconName } from "./Icon";
+import { Lines } from "./Lines";
 import { Output } from "./Output";
 import { TruncationNote } from "./TruncationNote";
 
@@ -45,7 +47,7 @@ export function ToolCall({ row }: { row: ToolRow }) {
           {row.source === "user" && "You: "}
           {verb}
         </span>
-        {subject && <code>{firstLine(subject)}</code>}
+        {subject && (row.name === "tool" ? <span class="tool-title" dir="auto">{firstLine(subject)}</span> : <code>{firstLine(subject)}</code>)}
         <Facts row={row} />
         <Icon name="chevron" />
       </button>
@@ -56,6 +58,7 @@ export function ToolCall({ row }: { row: ToolRow }) {
 
 function appearanceOf(row: ToolRow): { icon: IconName; verb: string; subject: string } {
   if (row.name === null) return { icon: "tool", verb: "Preparing the next step", subject: "" };
+  if (row.name === "tool") return genericAppearance(row);
   const look = Object.hasOwn(TOOL_APPEARANCES, row.name) ? TOOL_APPEARANCES[row.name] : undefined;
   if (!look) return { icon: "tool", verb: row.end ? "Used" : "Using", subject: row.name };
   const subject = row.args[look.subject];
@@ -64,7 +67,7 @@ function appearanceOf(row: ToolRow): { icon: IconName; verb: string; subject: st
 
 function opensItself(row: ToolRow): boolean {
   if (row.name === "run") return row.end === null && row.output.text !== "";
-  const diff = diffOf(row);
+  const diff = row.name === "tool" ? diffsOf(row) : diffOf(row);
   return diff !== null && diff.split("\n").length <= SHORT_DIFF;
 }
 
@@ -114,7 +117,8 @@ function Body({ row, subject, withJson }: { row: ToolRow; subject: string; withJ
       {row.name === "run" && subject.includes("\n") && <Lines label="Command" text={subject} />}
       {row.name === "write" && typeof row.args.content === "string" && <Lines label="Content" text={row.args.content} />}
       {diff && <Diff text={diff} />}
-      {row.name !== null && !Object.hasOwn(TOOL_APPEARANCES, row.name) && <Lines label="Input" text={JSON.stringify(row.args, null, 2)} />}
+      {row.name === "tool" && <GenericToolBody row={row} />}
+      {row.name !== null && row.name !== "tool" && !Object.hasOwn(TOOL_APPEARANCES, row.name) && <Lines label="Input" text={JSON.stringify(row.args, null, 2)} />}
       {row.seq !== null && !isSilent && <Output text={output} live={row.end === null} />}
       <TruncationNote truncated={truncationOf(row.end?.extras)} />
       {withJson && (
@@ -124,13 +128,5 @@ function Body({ row, subject, withJson }: { row: ToolRow; subject: string; withJ
         </details>
       )}
     </div>
-  );
-}
-
-function Lines({ label, text }: { label: string; text: string }) {
-  return (
-    <pre class="code" ref={useScrollFocus(label, text)}>
-      {text}
-    </pre>
   );
 }
