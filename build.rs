@@ -149,6 +149,12 @@ const OUTER_BUILD: [&str; 15] = [
 ];
 const OUTER_BUILD_PREFIXES: [&str; 5] = ["CARGO_CFG_", "CARGO_FEATURE_", "CARGO_MANIFEST_", "CARGO_PKG_", "DEP_"];
 
+/// Compiler flags of both programs.
+///
+/// Loaded at a fixed address, a program has no addresses to write at its start. Position-independent,
+/// each agent would have a copy of its own of the pages with addresses, 0.8 MiB.
+const STATIC_FLAGS: &str = "-C target-feature=+crt-static -C relocation-model=static";
+
 /// Builds both programs, and returns the directory that holds them.
 fn build_programs(root: &Path, out: &Path) -> Result<PathBuf, String> {
     for input in ["Cargo.toml", "Cargo.lock"] {
@@ -174,7 +180,7 @@ fn build_programs(root: &Path, out: &Path) -> Result<PathBuf, String> {
         // A separate target directory, because the outer build holds the lock of this one.
         .arg("--target-dir")
         .arg(&target_dir)
-        .env("RUSTFLAGS", "-C target-feature=+crt-static")
+        .env("RUSTFLAGS", STATIC_FLAGS)
         .current_dir(root);
     let status =
         cargo.status().map_err(|e| format!("cargo cannot be started to build the agent and the jailer: {e}"))?;

@@ -114,7 +114,7 @@ fn drivers_are_named_only_behind_their_ports() {
     let mut wrong = Vec::new();
     for (path, source) in sources() {
         let is_test = path.iter().any(|part| part == "tests" || part == "tests.rs");
-        let product = source.split("#[cfg(test)]").next().unwrap_or_default();
+        let product = without_inline_tests(&source);
         for (driver, port) in DRIVERS {
             if !is_test && module_of(&path) != port && imports(product).contains(driver) {
                 wrong.push(format!("src/{}: `crate::{driver}`", path.display()));

@@ -196,6 +196,10 @@ impl SandboxDriver for DriverMigration {
         self.current.check().await
     }
 
+    async fn has_image(&self, image: &str) -> Result<bool, SandboxError> {
+        self.current.has_image(image).await
+    }
+
     async fn start(&self, spec: &SandboxSpec, progress: ProgressCallback<'_>) -> Result<(), SandboxError> {
         match self.take_over(spec.session).await? {
             true => self.current.start(spec, progress).await,

@@ -1,7 +1,7 @@
 //! Registry of the sandbox drivers. Nothing outside this module and the drivers' own modules names
 //! a driver's type.
 //!
-//! A further driver is a module of its own, a line of [`DRIVERS`] and a
+//! A further driver is a module of its own, a line of [`DRIVERS`] and of `sandbox/mod.rs`, and a
 //! [`DriverChoice`](crate::config::DriverChoice).
 
 use std::{path::PathBuf, sync::Arc};

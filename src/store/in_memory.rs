@@ -1,4 +1,4 @@
-//! Store driver that keeps sessions in memory: for tests, and for `--data memory`.
+//! Store driver that keeps sessions in memory: for tests, and for `data.journal = "memory"`.
 
 use std::{
     collections::HashMap,

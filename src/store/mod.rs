@@ -3,7 +3,7 @@
 //! | driver | purpose |
 //! |---|---|
 //! | [`local`] | one node: the log is the durable truth, sled is an index that can be rebuilt |
-//! | [`in_memory`] | tests, and `--data memory`: nothing survives the process |
+//! | [`in_memory`] | tests, and `data.journal = "memory"`: nothing survives the process |
 //!
 //! The cache of the newest events (`cached`) sits above the driver.
 //! Every driver passes `contract.rs` before the config offers it. See docs/internals/journal.md.

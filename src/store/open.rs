@@ -16,7 +16,9 @@ pub enum OpenError {
          `--data DIR`"
     )]
     InUse { path: PathBuf },
-    #[error("`{path}` was written by a newer version; start that version, or choose another directory with `--data`")]
+    #[error(
+        "`{path}` was written by a newer version; start that version, or choose another data directory with `--data DIR`"
+    )]
     Newer { path: PathBuf },
     #[error("cannot use `{path}`: {source}")]
     Io {

@@ -31,7 +31,7 @@ pub(super) async fn authorize(
     mut req: ServiceRequest,
     next: Next<impl MessageBody + 'static>,
 ) -> Result<ServiceResponse<BoxBody>, Error> {
-    let auth = req.app_data::<Data<Auth>>().expect("`routes` registers `Auth` as application data").clone();
+    let auth = req.app_data::<Data<Auth>>().expect("`register` adds `Auth` as application data").clone();
     let grant = auth.grant();
     apply_body_timeout(&mut req);
     match decide(&auth, &req) {

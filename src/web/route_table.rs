@@ -90,6 +90,8 @@ impl RouteTable<'_> {
             self.app.service(resource);
             assert!(self.documented_paths.insert(path.clone()), "the routes of `{path}` must be in one module");
         }
+        let left: Vec<_> = handlers.iter().map(|handler| handler.name).collect();
+        assert!(left.is_empty(), "handlers without a route, for lack of a supported method: {left:?}");
         self
     }
 

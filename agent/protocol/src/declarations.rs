@@ -1,8 +1,8 @@
 //! Declaration of every kind of action and observation: its name, and who may send it.
 //!
 //! The types declare the fields ([`Action`](crate::Action), [`ClientRequest`],
-//! [`ObservationKind`](crate::ObservationKind)). The parser of client frames, the policy for agents,
-//! the page's check of events and the tables of docs/protocol.md read both.
+//! [`ObservationKind`](crate::ObservationKind)). The parser of client frames, the policy for
+//! agents, the page's check of events and the tables of docs/protocol.md read both.
 //!
 //! [`ClientRequest`]: crate::client::ClientRequest
 

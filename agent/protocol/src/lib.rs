@@ -11,7 +11,7 @@
 //! | [`observation`] | results and changes of state | inside events |
 //! | [`tool`] | parts of the generic tool call | inside actions and observations |
 //! | [`delta`] | unnumbered pieces of growing items, never replayed | agent → server → client |
-//! | [`declarations`] | names of all kinds, and who may send them | (read by parser, policy, page) |
+//! | [`declarations`] | names of all kinds, and their senders | (read by parser, policy, page) |
 //! | [`client`] | client requests, and the status of a client's connection | client ↔ server |
 //! | [`link`] | the exactly-once protocol of server and agent | server ↔ agent |
 //! | [`sandbox_paths`] | paths inside a sandbox | (used by driver and agent) |

@@ -21,7 +21,7 @@ use ignore::{
     DirEntry, WalkBuilder,
     gitignore::{Gitignore, GitignoreBuilder},
 };
-use regex::bytes::Regex;
+use regex::bytes::{Regex, RegexBuilder};
 use rustix::fs::OFlags;
 use serde::Deserialize;
 use serde_json::{Value, json};
@@ -34,12 +34,17 @@ const NAME: &str = "search";
 
 /// Time limit. What was found until then is returned.
 const TIMEOUT: Duration = Duration::from_secs(20);
-/// Number of files that one search looks at.
+/// Number of files that one search reads or names.
 const FILES_LIMIT: usize = 100_000;
+/// Size limit of the compiled pattern, in bytes.
+const PATTERN_LIMIT: usize = 1024 * 1024;
+/// Searched part of one line, in bytes, so that a stop takes effect soon.
+const SEARCHED_LINE_LIMIT: usize = 64 * 1024;
 /// Size limit of a file, in bytes. Larger files are left out.
 const FILE_LIMIT: u64 = 4 * 1024 * 1024;
-/// Size limit of a `.gitignore`, in bytes. A directory with a larger one is left out.
-const IGNORE_FILE_LIMIT: u64 = 1024 * 1024;
+/// Size limit of a `.gitignore`, in bytes. A directory with a larger one is left out: each line
+/// becomes a matcher of many times its size.
+const IGNORE_FILE_LIMIT: u64 = 64 * 1024;
 /// Size limit of all matches, in bytes.
 const TEXT_LIMIT: usize = 24 * 1024;
 /// Bytes shown of one line.
@@ -77,12 +82,12 @@ pub(super) const TOOL: AgentTool = AgentTool {
 };
 
 #[derive(Debug, Deserialize)]
+#[serde(deny_unknown_fields)]
 struct SearchArguments {
     pattern: String,
     path: Option<String>,
     glob: Option<String>,
-    #[serde(default)]
-    names_only: bool,
+    names_only: Option<bool>,
 }
 
 async fn search(title: &str, input: &Value, context: &ToolContext<'_>) -> Result<ToolResult, ToolError> {
@@ -134,6 +139,8 @@ struct SearchFindings {
     has_more_files: bool,
     /// Set if there are more matches than fit into [`TEXT_LIMIT`].
     is_full: bool,
+    /// Set unless the search was stopped before its end.
+    is_complete: bool,
 }
 
 impl SearchFindings {
@@ -160,7 +167,11 @@ impl SearchFindings {
                 text.push_str(&note);
             }
         };
-        note(self.matches.is_empty(), format!("[No match in {} files.]\n", self.searched));
+        if self.is_complete {
+            note(self.matches.is_empty(), format!("[No match in {} files.]\n", self.searched));
+        } else {
+            note(true, format!("[Searched {} files before the end.]\n", self.searched));
+        }
         note(self.is_full, "[There are more matches. Narrow the search with `path` or `glob`.]\n".to_owned());
         note(
             self.has_more_files,
@@ -191,7 +202,9 @@ impl FileSearch<'_> {
         findings: &'a Mutex<SearchFindings>,
     ) -> Result<FileSearch<'a>, ToolError> {
         let SearchArguments { pattern, path, glob, names_only } = arguments;
-        let pattern = Regex::new(&pattern)
+        let pattern = RegexBuilder::new(&pattern)
+            .size_limit(PATTERN_LIMIT)
+            .build()
             .map_err(|error| ToolError::Failed(format!("`pattern` is not a regular expression: {error}")))?;
         let path = path.unwrap_or_else(|| ".".to_owned());
         let unreadable = |error: io::Error| ToolError::Failed(format!("`{path}` cannot be searched: {error}"));
@@ -199,9 +212,10 @@ impl FileSearch<'_> {
         let directory = fs::canonicalize(directory).map_err(unreadable)?;
         if let Some(ancestor) = root.ancestors().find(|ancestor| has_bad_ignore_file(ancestor)) {
             let file = ancestor.join(".gitignore");
-            return Err(ToolError::Failed(format!("`{}` is not a file of at most 1 MiB", file.display())));
+            return Err(ToolError::Failed(format!("`{}` is not a file of at most 64 KiB", file.display())));
         }
         let glob = glob.map(|glob| matcher(&glob)).transpose()?;
+        let names_only = names_only.unwrap_or(false);
         Ok(FileSearch { directory, root, pattern, glob, names_only, findings })
     }
 
@@ -212,8 +226,9 @@ impl FileSearch<'_> {
             if stop.is_cancelled() || lock(self.findings).is_full {
                 break;
             }
-            self.search_file(&file);
+            self.search_file(&file, stop);
         }
+        lock(self.findings).is_complete = !stop.is_cancelled();
         Ok(())
     }
 
@@ -221,7 +236,11 @@ impl FileSearch<'_> {
     fn files(&self, stop: &CancellationToken) -> Vec<PathBuf> {
         let skipped = Arc::new(AtomicUsize::new(0));
         let counter = skipped.clone();
+        let stopped = stop.clone();
         let enters = move |entry: &DirEntry| {
+            if stopped.is_cancelled() {
+                return false;
+            }
             if !entry.file_type().is_some_and(|kind| kind.is_dir()) {
                 return true;
             }
@@ -256,7 +275,7 @@ impl FileSearch<'_> {
         glob.matched_path_or_any_parents(path, false).is_ignore()
     }
 
-    fn search_file(&self, file: &Path) {
+    fn search_file(&self, file: &Path, stop: &CancellationToken) {
         let path = file.strip_prefix(&self.directory).unwrap_or(file).to_string_lossy();
         let path = path.replace(char::is_control, "\u{fffd}");
         if self.names_only {
@@ -279,7 +298,11 @@ impl FileSearch<'_> {
         }
         let lines = content.strip_suffix(b"\n").unwrap_or(&content).split(|byte| *byte == b'\n');
         for (number, line) in (1..).zip(lines) {
+            if stop.is_cancelled() {
+                return;
+            }
             let line = line.strip_suffix(b"\r").unwrap_or(line);
+            let line = &line[..line.len().min(SEARCHED_LINE_LIMIT)];
             let Some(found) = self.pattern.find(line) else { continue };
             let mut findings = lock(self.findings);
             findings.add(&path, Some((number, &shorten_line(line, found.start()))));
@@ -298,10 +321,10 @@ fn matcher(glob: &str) -> Result<Gitignore, ToolError> {
     builder.build().map_err(invalid)
 }
 
-/// Returns `true` if the directory's `.gitignore` may not be read: a pipe would block, and a huge
-/// file would fill the memory.
+/// Returns `true` if the directory's `.gitignore` may not be read: a pipe would block, a huge file
+/// would fill the memory, and a link may lead to either. Git does not follow such a link.
 fn has_bad_ignore_file(directory: &Path) -> bool {
-    fs::metadata(directory.join(".gitignore"))
+    fs::symlink_metadata(directory.join(".gitignore"))
         .is_ok_and(|metadata| !metadata.is_file() || metadata.len() > IGNORE_FILE_LIMIT)
 }
 
@@ -433,15 +456,17 @@ mod tests {
     fn hostile_ignore_files_are_not_read() {
         let dir = tree(&[("a/b", "x"), ("c/.gitignore", &"*\n".repeat(1 << 20)), ("c/d", "x"), ("e/f", "x")]);
         make_pipe(&dir.path().join("a/.gitignore"));
+        fs::create_dir(dir.path().join("g")).expect("a directory");
+        symlink("/proc/self/pagemap", dir.path().join("g/.gitignore")).expect("a symlink");
         let found = text(dir.path(), json!({ "pattern": "x" }));
-        assert_eq!(found, "e/f:1:x\n[Directories without a usable `.gitignore` left out: 2.]\n");
+        assert_eq!(found, "e/f:1:x\n[Directories without a usable `.gitignore` left out: 3.]\n");
         let inside = findings(dir.path(), json!({ "pattern": "x", "path": "a" }), &CancellationToken::new());
-        assert!(matches!(inside, Err(ToolError::Failed(detail)) if detail.contains("is not a file of at most 1 MiB")));
+        assert!(matches!(inside, Err(ToolError::Failed(detail)) if detail.contains("is not a file of at most 64 KiB")));
     }
 
     #[test]
     fn result_is_bounded() {
-        let (line, large) = ("x".repeat(1 << 20), "x".repeat(FILE_LIMIT as usize + 1));
+        let (line, large) = ("x".repeat(SEARCHED_LINE_LIMIT / 2), "x".repeat(FILE_LIMIT as usize + 1));
         check(
             &[("a", &large)],
             json!({ "pattern": "x" }),
@@ -465,7 +490,7 @@ mod tests {
         let stop = CancellationToken::new();
         stop.cancel();
         let found = findings(tree(&SOURCES).path(), json!({ "pattern": "main" }), &stop).expect("the search ends");
-        assert_eq!((found.searched, found.matches.as_str()), (0, ""));
+        assert_eq!((found.searched, found.text().as_str()), (0, "[Searched 0 files before the end.]\n"));
     }
 
     #[test]
@@ -479,5 +504,7 @@ mod tests {
         check(json!({ "pattern": "x", "glob": "{a" }), "`glob` is not a glob");
         check(json!({ "pattern": "x", "path": "none" }), "`none` cannot be searched: No such file");
         check(json!({ "pattern": "x{1000}{1000}{1000}" }), "`pattern` is not a regular expression");
+        let unknown = (TOOL.parse)(NAME, json!({ "pattern": "x", "ignore_case": true })).map(|_| ()).unwrap_err();
+        assert!(unknown.to_string().contains("unknown field `ignore_case`"), "{unknown}");
     }
 }

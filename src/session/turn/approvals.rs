@@ -3,8 +3,9 @@
 use greenroom_protocol::link::MAX_OPEN_APPROVALS;
 use serde::{Deserialize, Serialize};
 
-/// Ids of the open approval requests, oldest first. Bound: [`MAX_OPEN_APPROVALS`], which agents keep.
-/// When full: the oldest is withdrawn.
+/// Ids of the open approval requests, oldest first.
+///
+/// Bound: [`MAX_OPEN_APPROVALS`], which agents keep. When full: the oldest is withdrawn.
 #[derive(Debug, Clone, PartialEq, Eq, Default, Serialize, Deserialize)]
 #[serde(from = "Option<StoredApprovals>", into = "Option<StoredApprovals>")]
 pub(super) struct OpenApprovals(Vec<String>);
