@@ -148,6 +148,7 @@ impl ChatTranslator {
             | Action::Finish { .. }
             | Action::Confirm { .. }
             | Action::SetModel { .. }
+            | Action::SetBudget { .. }
             | Action::Interrupt {}
             | Action::Pause {}
             | Action::Resume {}

@@ -103,7 +103,7 @@ impl Session {
 
     pub(super) fn update_status(&self) {
         self.entry.set_state(self.state.visible_state().name());
-        self.budget.update(self.state.visible_state(), &self.record.usage);
+        self.budget.update(self.state.visible_state(), self.record.budget_usd, &self.record.usage);
     }
 }
 

@@ -1,6 +1,9 @@
 //! Permission of a session to call its model. The gateway reads it before each call.
 
-use std::sync::{Mutex, PoisonError};
+use std::sync::{
+    Mutex, PoisonError,
+    atomic::{AtomicBool, Ordering::Relaxed},
+};
 
 use greenroom_protocol::observation::AgentState;
 
@@ -8,19 +11,20 @@ use crate::{gateway::ModelCallDenied, store::UsageTotals};
 
 /// Permission shared by a session, which updates it, and its gateway endpoint, which reads it.
 pub struct SessionBudget {
-    budget_usd: Option<f64>,
+    has_budget: AtomicBool,
     rejection: Mutex<Option<ModelCallDenied>>,
 }
 
 impl SessionBudget {
     pub(super) fn new(budget_usd: Option<f64>) -> SessionBudget {
-        SessionBudget { budget_usd, rejection: Mutex::new(None) }
+        SessionBudget { has_budget: AtomicBool::new(budget_usd.is_some()), rejection: Mutex::new(None) }
     }
 
     /// Returns true if the session's cost is limited.
     pub fn has_budget(&self) -> bool {
-        self.budget_usd.is_some()
+        self.has_budget.load(Relaxed)
     }
+
     /// Checks that the session may call its model now.
     ///
     /// # Errors
@@ -32,26 +36,26 @@ impl SessionBudget {
         }
     }
 
-    pub(super) fn update(&self, state: AgentState, usage: &UsageTotals) {
-        *self.rejection.lock().unwrap_or_else(PoisonError::into_inner) = self.rejection_for(state, usage);
+    pub(super) fn update(&self, state: AgentState, budget_usd: Option<f64>, usage: &UsageTotals) {
+        self.has_budget.store(budget_usd.is_some(), Relaxed);
+        *self.rejection.lock().unwrap_or_else(PoisonError::into_inner) = rejection_for(state, budget_usd, usage);
     }
+}
 
-    fn rejection_for(&self, state: AgentState, usage: &UsageTotals) -> Option<ModelCallDenied> {
-        match state {
-            AgentState::Interrupting => return Some(ModelCallDenied::Interrupted),
-            // An agent that may call the model has sent its hello, which ends `Starting`. This
-            // agent's turn is over.
-            AgentState::Stopped | AgentState::Failed | AgentState::Ended | AgentState::Starting => {
-                return Some(ModelCallDenied::Reason(format!("the session is {}", state.name())));
-            }
-            AgentState::Idle | AgentState::Running | AgentState::AwaitingConfirmation | AgentState::Paused => {}
+fn rejection_for(state: AgentState, budget_usd: Option<f64>, usage: &UsageTotals) -> Option<ModelCallDenied> {
+    match state {
+        AgentState::Interrupting => return Some(ModelCallDenied::Interrupted),
+        // An agent that may call the model has sent its hello, which ends `Starting`. This
+        // agent's turn is over.
+        AgentState::Stopped | AgentState::Failed | AgentState::Ended | AgentState::Starting => {
+            return Some(ModelCallDenied::Reason(format!("the session is {}", state.name())));
         }
-        // A model without a known price may be called. The known part of the cost counts.
-        let spent = self.budget_usd.filter(|budget| usage.known_cost() >= *budget)?;
-        let reason =
-            format!("the session's budget of {spent} USD is spent; continue in a new session with a new budget");
-        Some(ModelCallDenied::Reason(reason))
+        AgentState::Idle | AgentState::Running | AgentState::AwaitingConfirmation | AgentState::Paused => {}
     }
+    // A model without a known price may be called. The known part of the cost counts.
+    let spent = budget_usd.filter(|budget| usage.known_cost() >= *budget)?;
+    let reason = format!("the session's budget of {spent} USD is spent; raise or remove the budget");
+    Some(ModelCallDenied::Reason(reason))
 }
 
 #[cfg(test)]
@@ -64,7 +68,7 @@ mod tests {
 
     fn check_totals(state: AgentState, budget: Option<f64>, usage: UsageTotals, allowed: bool) {
         let session_budget = SessionBudget::new(budget);
-        session_budget.update(state, &usage);
+        session_budget.update(state, budget, &usage);
         assert_eq!(session_budget.may_call().is_ok(), allowed, "{state:?} {budget:?} {usage:?}");
     }
 
@@ -77,6 +81,16 @@ mod tests {
         check(AgentState::Starting, None, None, false);
         check(AgentState::Interrupting, None, None, false);
         check(AgentState::Stopped, None, None, false);
+    }
+
+    #[test]
+    fn raised_or_removed_budget_allows_calls_again() {
+        let usage = UsageTotals { cost_usd: Some(1.0), ..UsageTotals::default() };
+        let budget = SessionBudget::new(Some(1.0));
+        for (usd, allowed) in [(Some(1.0), false), (Some(1.5), true), (Some(0.5), false), (None, true)] {
+            budget.update(AgentState::Running, usd, &usage);
+            assert_eq!((budget.may_call().is_ok(), budget.has_budget()), (allowed, usd.is_some()), "{usd:?}");
+        }
     }
 
     #[test]

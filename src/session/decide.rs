@@ -61,6 +61,9 @@ impl Session {
                 record.title = title.clone().unwrap_or(record.title);
                 Some(record)
             }
+            SessionInput::SetBudget { usd } => {
+                Some(SessionRecord { budget_usd: *usd, ..SessionRecord::clone(&self.record) })
+            }
             SessionInput::Start { task: text } | SessionInput::Message { content: text, .. }
                 if self.record.title.is_empty() =>
             {

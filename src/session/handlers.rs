@@ -140,6 +140,7 @@ impl Session {
                 SessionInput::EditQueue { item, content, remove }
             }
             ClientRequest::SetModel { model } => self.change_model(model, None)?,
+            ClientRequest::SetBudget { usd } => SessionInput::SetBudget { usd },
             ClientRequest::Initialize { model, title, image, directory, agent_cls } => {
                 return self.initialize(model, title, image.or(directory).or(agent_cls));
             }

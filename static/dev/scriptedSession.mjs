@@ -96,7 +96,8 @@ export class ScriptedSession {
       case "run":
         return this.runOwn(args.command);
       case "set_model":
-        return void this.addAction("user", "set_model", args);
+      case "set_budget":
+        return void this.addAction("user", action, args);
       case "confirm":
         this.approval?.resolve();
         this.addObservation("server", "confirmed", "", { request: args.request, decision: args.decision });

@@ -77,6 +77,8 @@ pub enum Action {
     },
     /// Changes the model.
     SetModel { model: String },
+    /// Changes the limit on the session's cost, in US dollars. `null` removes the limit.
+    SetBudget { usd: Option<f64> },
     /// Stops whatever runs, of the agent and of the user.
     Interrupt {},
     /// Freezes the sandbox.
@@ -179,6 +181,8 @@ impl Action {
             Action::Confirm { decision: ApprovalDecision::Deny, .. } => "Denied.".to_owned(),
             Action::Confirm { .. } => "Allowed.".to_owned(),
             Action::SetModel { model } => format!("Model: {}", abbreviate(model)),
+            Action::SetBudget { usd: Some(usd) } => format!("Budget: {usd} USD."),
+            Action::SetBudget { usd: None } => "Budget removed.".to_owned(),
             Action::Interrupt {} => "Interrupt.".to_owned(),
             Action::Pause {} => "Pause.".to_owned(),
             Action::Resume {} => "Resume.".to_owned(),

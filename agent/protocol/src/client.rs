@@ -87,6 +87,13 @@ pub enum ClientRequest {
     },
     /// Changes the model.
     SetModel { model: String },
+    /// Changes the limit on the session's cost, in US dollars: above 0. `null` removes the limit.
+    SetBudget {
+        // Explicit, so that a forgotten argument removes no limit.
+        #[serde(deserialize_with = "Option::deserialize")]
+        #[cfg_attr(test, ts(optional = false))]
+        usd: Option<f64>,
+    },
     /// Is answered with the status `pong`.
     Ping {},
 }
@@ -213,6 +220,10 @@ mod tests {
         check(r#"{"action":"interrupt"}"#, Ok(ClientRequest::Interrupt {}));
         check(r#"{"action":"interrupt","args":null}"#, Ok(ClientRequest::Interrupt {}));
         check(r#"{"action":"ping","args":{"new":1},"later":2}"#, Ok(ClientRequest::Ping {}));
+        let set_budget = |usd| Ok(ClientRequest::SetBudget { usd });
+        check(r#"{"action":"set_budget","args":{"usd":2.5}}"#, set_budget(Some(2.5)));
+        check(r#"{"action":"set_budget","args":{"usd":null}}"#, set_budget(None));
+        check(r#"{"action":"set_budget"}"#, Err(("invalid_args", "missing field `usd`")));
         check("{", Err(("invalid_json", "JSON object")));
         check("[]", Err(("invalid_json", "JSON object")));
         check("{}", Err(("invalid_args", "`action` is missing")));

@@ -17,7 +17,7 @@ pub struct KindDeclaration {
 }
 
 /// Actions, with the client requests that no event records.
-pub const ACTIONS: [KindDeclaration; 21] = [
+pub const ACTIONS: [KindDeclaration; 22] = [
     kind("initialize", &[User]),
     kind("start", &[User]),
     kind("message", &[User]),
@@ -38,6 +38,7 @@ pub const ACTIONS: [KindDeclaration; 21] = [
     kind("confirm", &[User]),
     kind("edit_queue", &[User]),
     kind("set_model", &[User]),
+    kind("set_budget", &[User]),
     kind("ping", &[User]),
 ];
 

@@ -504,7 +504,8 @@ mod tests {
         check(json!({ "pattern": "x", "glob": "{a" }), "`glob` is not a glob");
         check(json!({ "pattern": "x", "path": "none" }), "`none` cannot be searched: No such file");
         check(json!({ "pattern": "x{1000}{1000}{1000}" }), "`pattern` is not a regular expression");
-        let unknown = (TOOL.parse)(NAME, json!({ "pattern": "x", "ignore_case": true })).map(|_| ()).unwrap_err();
+        let unknown =
+            (TOOL.parse)(NAME, json!({ "pattern": "x", "ignore_case": true })).expect_err("the field does not exist");
         assert!(unknown.to_string().contains("unknown field `ignore_case`"), "{unknown}");
     }
 }

@@ -235,3 +235,21 @@ async fn idempotency_key_names_one_request() {
     let rejected = fixture.request(say("three"), Some("1")).await.expect_err("key names another request");
     assert!(rejected.to_string().contains("`1`"), "{rejected}");
 }
+
+#[actix::test]
+async fn budget_changes_only_to_an_amount_or_none() {
+    let fixture = RequestFixture::idle().await;
+    let set = |usd| ClientRequest::SetBudget { usd };
+    for (usd, answer) in [
+        (Some(2.5), "accepted"),
+        (Some(0.0), "invalid_args"),
+        (Some(-1.0), "invalid_args"),
+        (Some(f64::NAN), "invalid_args"),
+        (Some(f64::INFINITY), "invalid_args"),
+    ] {
+        assert_eq!(code(fixture.request(set(usd), None).await), answer, "{usd:?}");
+    }
+    assert_eq!(fixture.session.send(GetView).await.expect("session actor is running").budget_usd, Some(2.5));
+    assert_eq!(code(fixture.request(set(None), None).await), "accepted");
+    assert_eq!(fixture.session.send(GetView).await.expect("session actor is running").budget_usd, None);
+}

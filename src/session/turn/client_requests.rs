@@ -269,6 +269,16 @@ impl SessionState {
         Ok(())
     }
 
+    /// Changes the limit on the session's cost. `None` removes the limit.
+    pub(super) fn set_budget(&mut self, usd: Option<f64>, d: &mut Transition) -> Result<(), RequestError> {
+        self.check_open()?;
+        if usd.is_some_and(|usd| !usd.is_finite() || usd <= 0.0) {
+            return Err(RequestError::BadArgs("`usd` must be a number above 0, or `null` for no budget".to_owned()));
+        }
+        d.push_event(EventSource::User, None, None, Action::SetBudget { usd });
+        Ok(())
+    }
+
     /// Rejects requests to an ended session.
     fn check_open(&self) -> Result<(), RequestError> {
         if self.sandbox_state == SandboxState::Ended { Err(RequestError::Ended) } else { Ok(()) }

@@ -45,6 +45,9 @@ pub enum SessionInput {
         /// New title. The rules ignore the title, which changes together with the model.
         title: Option<String>,
     },
+    SetBudget {
+        usd: Option<f64>,
+    },
     // Requests of the sweeper.
     PauseIdle {
         reason: String,

@@ -308,6 +308,7 @@ impl SessionState {
             SessionInput::Confirm { request, decision, reason } => self.confirm(request, decision, reason, &mut d)?,
             SessionInput::EditQueue { item, content, remove } => self.edit_queue(&item, content, remove)?,
             SessionInput::SetModel { settings, .. } => self.set_model(settings, &mut d)?,
+            SessionInput::SetBudget { usd } => self.set_budget(usd, &mut d)?,
             SessionInput::PauseIdle { reason } => self.pause_idle(reason, &mut d)?,
             SessionInput::StopIdle { .. } if self.has_work() || !self.open_approvals.is_empty() => {
                 return Err(RequestError::Busy);

@@ -464,6 +464,13 @@ fn model_change_is_recorded_and_delivered() {
 }
 
 #[test]
+fn budget_change_is_recorded_in_any_open_session() {
+    let change = |usd| SessionInput::SetBudget { usd };
+    check(&[SessionInput::SessionCreated], change(Some(2.5)), AgentState::Starting, &["set_budget!"], &[]);
+    check(&[SessionInput::SessionCreated, up()], change(None), AgentState::Idle, &["set_budget!"], &[]);
+}
+
+#[test]
 fn sandbox_exit_is_reported_with_code_cause_and_stderr() {
     for (code, out_of_memory, reason) in [
         (Some(137), true, "the sandbox ran out of memory"),

@@ -2,10 +2,13 @@
 
 import { cost, costSoFar, plural, tokens } from "../format";
 import { isDemo } from "../state/demoModel";
-import { usageTotals, type ScreenState } from "../state/screenState";
+import type { LiveSession } from "../state/liveSession";
+import { usageTotals } from "../state/screenState";
 import type { Session } from "../wire/frame";
+import { BudgetField } from "./BudgetField";
 
-export function SessionFacts({ state, listed }: { state: ScreenState; listed: Session | undefined }) {
+export function SessionFacts({ live, listed }: { live: LiveSession; listed: Session | undefined }) {
+  const state = live.state.value;
   const { session, usage } = state;
   const { read, written, cost: spent } = usageTotals(state, listed);
   const facts: [string, string | null | undefined][] = [
@@ -23,15 +26,18 @@ export function SessionFacts({ state, listed }: { state: ScreenState; listed: Se
     ["Id", session?.id],
   ];
   return (
-    <dl class="facts">
-      {facts.map(([name, value]) =>
-        value ? (
-          <div key={name}>
-            <dt>{name}</dt>
-            <dd>{value}</dd>
-          </div>
-        ) : null,
-      )}
-    </dl>
+    <>
+      <dl class="facts">
+        {facts.map(([name, value]) =>
+          value ? (
+            <div key={name}>
+              <dt>{name}</dt>
+              <dd>{value}</dd>
+            </div>
+          ) : null,
+        )}
+      </dl>
+      <BudgetField live={live} />
+    </>
   );
 }

@@ -37,7 +37,7 @@ export function SessionHeader({ live }: { live: LiveSession }) {
       <Model live={live} />
       <UsageSummary state={state} listed={listedNow} />
       <Popover label="About this session" icon="info">
-        {() => <About state={state} listed={listedNow} />}
+        {() => <About live={live} listed={listedNow} />}
       </Popover>
       {state.connection.phase !== "recorded" &&
         // The placeholder keeps the layout stable.

@@ -1,5 +1,6 @@
 // Reducers of actions: requests of the user and tool calls of the agent.
 
+import { cost } from "../format";
 import type { ActionEvent, ActionArguments } from "../wire/event";
 import { putPlan, putRow, removeRow, announce, type ScreenDraft } from "./screenDraft";
 import { noText, wholeText, type NoticeRow, type ToolRow } from "./rows";
@@ -43,6 +44,11 @@ const ACTION_REDUCERS: { [K in keyof ActionArguments]: ActionReducer<K> } = {
   set_model(draft, event) {
     draft.model = event.args.model;
     notice(draft, event, "quiet", `Model: ${event.args.model}`);
+  },
+  set_budget(draft, event) {
+    const budget_usd = event.args.usd ?? null;
+    if (draft.session) draft.session = { ...draft.session, budget_usd };
+    notice(draft, event, "quiet", budget_usd === null ? "Budget removed" : `Budget: ${cost(budget_usd)}`);
   },
   // The resulting events are drawn: `interrupted`, and the state changes.
   interrupt() {},

@@ -94,6 +94,11 @@ export class LiveSession {
     this.request({ action: "set_model", args: { model } });
   }
 
+  /** Changes the budget. `null` removes it. */
+  setBudget(usd: number | null): void {
+    this.request({ action: "set_budget", args: { usd } });
+  }
+
   /**
    * Interrupts the running work. A second call escalates. Ignores a double click, and a repeat
    * while the first request is unsent.

@@ -65,6 +65,7 @@ fn any_but_the_end() -> impl Strategy<Value = SessionInput> {
         }),
         Just(SessionInput::StopIdle { reason: None }),
         Just(SessionInput::SetModel { settings: settings(), title: None }),
+        prop_oneof![Just(None), Just(Some(1.0)), Just(Some(-1.0))].prop_map(|usd| SessionInput::SetBudget { usd }),
         prop_oneof![Just("pause"), Just("unpause"), Just("stop")]
             .prop_map(|what| SessionInput::EffectFailed { what, why: "w".into() }),
     ]

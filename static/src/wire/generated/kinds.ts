@@ -20,6 +20,7 @@ export const ACTIONS: Record<Action["action"], KindShape> = {
   finish: { senders: ["agent"], fields: { message: "string?" } },
   confirm: { senders: ["user"], fields: { request: "string", decision: "string", reason: "string?" } },
   set_model: { senders: ["user"], fields: { model: "string" } },
+  set_budget: { senders: ["user"], fields: { usd: "number?" } },
   interrupt: { senders: ["user"], fields: {} },
   pause: { senders: ["user"], fields: {} },
   resume: { senders: ["user"], fields: {} },

@@ -1,0 +1,46 @@
+// Field for the session's budget.
+
+import "./testWindow";
+import assert from "node:assert/strict";
+import { afterEach, test } from "node:test";
+import { render } from "preact";
+import { BudgetField } from "../src/components/BudgetField";
+import type { Session } from "../src/wire/frame";
+import { FrameScript, rowsOf } from "./frameScript";
+import { press, renderText, root, TestSession, write } from "./testSession";
+
+afterEach(() => render(null, root));
+
+test("budget is set, removed and checked", async () => {
+  const testSession = new TestSession();
+  const session = { id: "s1", title: "One", state: "idle", last_seq: 0, updated_at: "", created_at: "", budget_usd: 1 } as Session;
+  testSession.receive({ status: "hello", session, last_seq: 0, state: "idle" });
+  await renderText(<BudgetField live={testSession.live} />);
+  const isRejected = async (text: string) => {
+    await write(text, "input");
+    return root.querySelector("button")!.disabled;
+  };
+  assert.equal(root.querySelector("input")!.value, "1");
+  for (const text of ["1", "much", "0", "-1"]) assert.ok(await isRejected(text), text);
+  for (const text of ["2.5", ""]) {
+    assert.ok(!(await isRejected(text)), text);
+    press("Set");
+  }
+  const sent = testSession.live.state.value.pending.map(({ request }) => request);
+  assert.deepEqual(sent, [
+    { action: "set_budget", args: { usd: 2.5 } },
+    { action: "set_budget", args: { usd: null } },
+  ]);
+});
+
+test("budget change is shown", () => {
+  const testSession = new TestSession();
+  const session = { id: "s1", title: "One", state: "idle", last_seq: 0, updated_at: "", created_at: "", budget_usd: 1 } as Session;
+  testSession.receive({ status: "hello", session, last_seq: 0, state: "idle" });
+  const script = new FrameScript().addAction("user", "set_budget", { usd: 2.5 });
+  testSession.play(script);
+  const { state } = testSession.live;
+  assert.deepEqual([rowsOf(state.value), state.value.session?.budget_usd], [["quiet: Budget: $2.50"], 2.5]);
+  testSession.play(script.addAction("user", "set_budget", { usd: null }));
+  assert.equal(state.value.session?.budget_usd, null);
+});
