@@ -87,7 +87,8 @@ pub enum ClientRequest {
     },
     /// Changes the model.
     SetModel { model: String },
-    /// Changes the limit on the session's cost, in US dollars: above 0. `null` removes the limit.
+    /// Changes the limit on the session's cost. `usd` is an amount above 0, or an explicit `null`
+    /// for no limit.
     SetBudget {
         // Explicit, so that a forgotten argument removes no limit.
         #[serde(deserialize_with = "Option::deserialize")]
