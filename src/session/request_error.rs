@@ -28,7 +28,7 @@ pub enum RequestError {
     /// again.
     #[error("{0}")]
     Unreadable(String),
-    #[error("the session's budget of {0} USD is spent; continue in a new session with a new budget")]
+    #[error("the session's budget of {0} USD is spent; raise or remove the budget")]
     BudgetSpent(String),
     /// The journal rejected the append.
     #[error("{0}; what was acknowledged before is safe")]

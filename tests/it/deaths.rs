@@ -271,7 +271,7 @@ async fn very_deep_tree_is_removed_without_stack_overflow(driver: TestDriver) {
     // operation grows with the depth.
     let dig = r#"perl -e '
         for my $place ("/greenroom/run/agent", "/workspace") {
-            for my $piece (1..16) {
+            for my $piece (1..8) {
                 chdir($place) && mkdir("piece") && chdir("piece") or die $!;
                 mkdir("d") && chdir("d") or die $! for 1..1000;
                 rename("$place/all", "d") or die $! if $piece > 1;

@@ -85,7 +85,7 @@ pub enum Action {
     Pause {},
     /// Continues a paused or stopped session.
     Resume {},
-    /// Removes the sandbox. The workspace stays.
+    /// Stops the sandbox, which frees its memory. Its files stay.
     Stop {},
     /// Ends the session for ever.
     End {},

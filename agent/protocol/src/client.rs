@@ -65,7 +65,7 @@ pub enum ClientRequest {
     Pause {},
     /// Continues a paused or stopped session, or a queue that an interrupt halted.
     Resume {},
-    /// Removes the sandbox. The workspace stays.
+    /// Stops the sandbox, which frees its memory. Its files stay.
     Stop {},
     /// Ends the session for ever.
     End {},
