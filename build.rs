@@ -151,8 +151,8 @@ const OUTER_BUILD_PREFIXES: [&str; 5] = ["CARGO_CFG_", "CARGO_FEATURE_", "CARGO_
 
 /// Compiler flags of both programs.
 ///
-/// Loaded at a fixed address, a program has no addresses to write at its start. Position-independent,
-/// each agent would have a copy of its own of the pages with addresses, 0.8 MiB.
+/// A program at a fixed address has no addresses to write at its start. Position-independent, each
+/// agent would hold 0.6 MiB of such pages for itself (docs/adr/010-fixed-address-programs.md).
 const STATIC_FLAGS: &str = "-C target-feature=+crt-static -C relocation-model=static";
 
 /// Builds both programs, and returns the directory that holds them.

@@ -120,13 +120,12 @@ impl Handler<Effect> for EffectRecorder {
     }
 }
 
-#[actix::test]
-async fn interrupt_stops_work_before_disk_and_cancels_after() {
-    let store = Arc::new(FaultyStore::default());
+/// Returns a session whose agent has the prompt of a turn, the turn, and the effects that follow.
+async fn working_session(store: Arc<FaultyStore>) -> (Addr<Session>, String, mpsc::UnboundedReceiver<Effect>) {
     let (effect_tx, mut effects) = mpsc::unbounded_channel();
     let make_link: Box<LinkFactory> =
         Box::new(move |_, _, _| testkit::link_port(EffectRecorder(effect_tx.clone()).start().recipient()));
-    let (_, session) = testkit::idle_session_with_link(store.clone(), make_link).await;
+    let (_, session) = testkit::idle_session_with_link(store, make_link).await;
     let relay = Relay { request: say("work"), idempotency_key: None };
     session.send(relay).await.expect("session actor is running").expect("request is accepted");
     let turn = loop {
@@ -137,6 +136,13 @@ async fn interrupt_stops_work_before_disk_and_cancels_after() {
             break turn;
         }
     };
+    (session, turn, effects)
+}
+
+#[actix::test]
+async fn interrupt_stops_work_before_disk_and_cancels_after() {
+    let store = Arc::new(FaultyStore::default());
+    let (session, turn, mut effects) = working_session(store.clone()).await;
     store.gate_appends();
     let interrupted = session.send(Interrupt::default());
     let hint = CancelHint { turn: Some(turn), user_action: None };
@@ -158,17 +164,7 @@ async fn interrupt_stops_work_before_disk_and_cancels_after() {
 #[actix::test]
 async fn interrupt_whose_append_fails_sends_only_what_stops() {
     let store = Arc::new(FaultyStore::default());
-    let (effect_tx, mut effects) = mpsc::unbounded_channel();
-    let make_link: Box<LinkFactory> =
-        Box::new(move |_, _, _| testkit::link_port(EffectRecorder(effect_tx.clone()).start().recipient()));
-    let (_, session) = testkit::idle_session_with_link(store.clone(), make_link).await;
-    let relay = Relay { request: say("work"), idempotency_key: None };
-    session.send(relay).await.expect("session actor is running").expect("request is accepted");
-    let is_prompt = |effect: &Effect| {
-        matches!(effect, Effect::DeliverToAgent(AgentDelivery::Command(frame))
-            if matches!(frame.command, AgentCommand::Prompt { .. }))
-    };
-    while !is_prompt(&effects.recv().await.expect("the prompt is delivered")) {}
+    let (session, _, mut effects) = working_session(store.clone()).await;
     store.fail_next_append.store(true, SeqCst);
     let rejected = session.send(Interrupt::default()).await.expect("the session answers before it stops");
     assert!(matches!(rejected, Err(RequestError::Journal(_))), "{rejected:?}");
