@@ -268,5 +268,8 @@ fn agent_settings(config: Arc<Config>, gateway: Gateway) -> Box<dyn Fn(&SessionR
         run_timeout_s: config.agent.run_timeout.whole_seconds(),
         max_steps: config.agent.max_steps,
         program: None,
+        effort: None,
+        takes_images: false,
+        context_limit: None,
     })
 }

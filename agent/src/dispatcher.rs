@@ -154,6 +154,9 @@ impl Dispatcher {
             run_timeout_s: 600,
             max_steps: 100,
             program: None,
+            effort: None,
+            takes_images: false,
+            context_limit: None,
         };
         let state = DispatcherState {
             boot: String::new(),

@@ -55,6 +55,9 @@ pub(crate) fn agent_settings(model: &str) -> AgentSettings {
         run_timeout_s: 1,
         max_steps: 1,
         program: None,
+        effort: None,
+        takes_images: false,
+        context_limit: None,
     }
 }
 

@@ -131,6 +131,9 @@ impl LinkHistories {
                 run_timeout_s: 60,
                 max_steps: 1,
                 program: None,
+                effort: None,
+                takes_images: false,
+                context_limit: None,
             }),
             session_stopped: SessionStopSink.start().recipient(),
         });

@@ -195,6 +195,25 @@ pub struct AgentSettings {
     /// Program that carries out the turns, fixed for the session. Absent: the built-in agent.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub program: Option<AgentProgram>,
+    /// Reasoning effort. Absent: the model's own default.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub effort: Option<ReasoningEffort>,
+    /// True if the model accepts pictures as input.
+    #[serde(default, skip_serializing_if = "std::ops::Not::not")]
+    pub takes_images: bool,
+    /// Context of the model in tokens. Absent: unknown.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub context_limit: Option<u64>,
+}
+
+/// Effort that a model spends on its thinking.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "snake_case")]
+pub enum ReasoningEffort {
+    Minimal,
+    Low,
+    Medium,
+    High,
 }
 
 /// Program that carries out a session's turns.
@@ -315,6 +334,9 @@ mod tests {
             run_timeout_s: 1,
             max_steps: 2,
             program,
+            effort: None,
+            takes_images: false,
+            context_limit: None,
         };
         round_trip(settings(None), r#"{"model":"m","api":"openai","directory":"/","run_timeout_s":1,"max_steps":2}"#);
         round_trip(

@@ -373,6 +373,9 @@ mod tests {
             run_timeout_s: 1,
             max_steps: 1,
             program: None,
+            effort: None,
+            takes_images: false,
+            context_limit: None,
         };
         TurnContext {
             outgoing: OutgoingQueue::default(),

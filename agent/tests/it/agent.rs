@@ -54,6 +54,9 @@ impl AgentProcess {
             run_timeout_s: 600,
             max_steps: 20,
             program: None,
+            effort: None,
+            takes_images: false,
+            context_limit: None,
         };
         let gateway = ScriptedGateway::start(&at("gateway.sock"), answers);
         AgentProcess { dir, process, gateway, settings }

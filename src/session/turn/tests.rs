@@ -171,6 +171,9 @@ fn settings() -> AgentSettings {
         run_timeout_s: 1,
         max_steps: 1,
         program: None,
+        effort: None,
+        takes_images: false,
+        context_limit: None,
     }
 }
 
