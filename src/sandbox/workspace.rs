@@ -1,8 +1,8 @@
-//! Workspace directories of the sessions, and uploads into them.
+//! Workspace directories of the sessions, uploads into them and downloads from them.
 //!
-//! Content of a workspace is written by the agent and treated as hostile. An upload follows no
-//! link: each directory on the way is held by its descriptor. A file is written without a name and
-//! gets its name when it is complete. So a killed server leaves nothing.
+//! Content of a workspace is written by the agent and treated as hostile. Uploads and downloads
+//! follow no link: each directory on the way is held by its descriptor. A file is written without a
+//! name and gets its name when it is complete. So a killed server leaves nothing.
 
 use std::{
     fs::File,
@@ -15,7 +15,7 @@ use std::{
 };
 
 use rustix::{
-    fs::{AtFlags, Gid, Mode, OFlags, RenameFlags, Uid},
+    fs::{AtFlags, FileType, Gid, Mode, OFlags, RenameFlags, Uid},
     io::Errno,
 };
 
@@ -48,6 +48,13 @@ pub struct InnerPath {
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 #[error("`{0}` is no path inside the workspace; write it like `notes/todo.md`, without `..`, `.` or empty parts")]
 pub struct InvalidInnerPath(String);
+
+impl InnerPath {
+    /// Returns the last part of the path.
+    pub fn name(&self) -> &str {
+        &self.name
+    }
+}
 
 impl std::str::FromStr for InnerPath {
     type Err = InvalidInnerPath;
@@ -100,6 +107,30 @@ impl WorkspaceDirs {
             rustix::fs::fchown(&file, Some(Uid::from_raw(self.uid)), Some(Gid::from_raw(self.gid)))?;
         }
         Ok(IncomingFile { file: file.into(), destination: FileDestination { dir, draft, name: path.name.clone() } })
+    }
+
+    /// Opens a file for a download. Creates nothing.
+    ///
+    /// # Errors
+    /// Fails with [`io::ErrorKind::NotADirectory`] if a part on the way is a file or a link, and with
+    /// [`io::ErrorKind::IsADirectory`] for a directory. A link, a FIFO, a socket or a device is
+    /// [`io::ErrorKind::InvalidInput`], and is not opened: opening one can block or act.
+    pub fn open(&self, session: SessionId, path: &InnerPath) -> io::Result<File> {
+        let root = self.shared.clone().unwrap_or_else(|| self.root.join(session.to_string()));
+        let locate = OFlags::PATH | OFlags::CLOEXEC;
+        let on_the_way = locate | OFlags::DIRECTORY | OFlags::NOFOLLOW;
+        let mut dir = rustix::fs::open(root, locate | OFlags::DIRECTORY, Mode::empty())?;
+        for name in &path.dirs {
+            dir = rustix::fs::openat(&dir, name, on_the_way, Mode::empty())?;
+        }
+        let located = rustix::fs::openat(&dir, &path.name, locate | OFlags::NOFOLLOW, Mode::empty())?;
+        match FileType::from_raw_mode(rustix::fs::fstat(&located)?.st_mode) {
+            FileType::RegularFile => {}
+            FileType::Directory => return Err(io::ErrorKind::IsADirectory.into()),
+            _ => return Err(io::ErrorKind::InvalidInput.into()),
+        }
+        // The descriptor names the file that was examined, whatever has its name by now.
+        File::open(format!("/proc/self/fd/{}", located.as_raw_fd()))
     }
 
     fn chown_to_sandbox(&self, dir: &OwnedFd, name: &str) -> io::Result<()> {
@@ -361,5 +392,34 @@ mod tests {
         assert_eq!(fs::read(outside.join("secret")).expect("entry exists"), b"old");
         assert_eq!(fs::read_dir(&outside).expect("entry exists").count(), 1);
         assert!(!dir.join("file").is_symlink());
+    }
+    #[test]
+    fn only_regular_files_are_opened() {
+        let temp = tempfile::tempdir().expect("temporary directory is created");
+        let (workspaces, session, dir) = workspaces(temp.path());
+        let kind_of = |path: &str| {
+            let opened = workspaces.open(session, &path.parse().expect("path is valid"));
+            opened.map(|_| ()).map_err(|e| e.kind())
+        };
+        fs::create_dir(dir.join("dir")).expect("directory is created");
+        fs::write(dir.join("dir/file"), "text").expect("file is written");
+        symlink("file", dir.join("dir/link")).expect("link is created");
+        symlink("dir", dir.join("way")).expect("link is created");
+        symlink("/dev/null", dir.join("device")).expect("link is created");
+        rustix::fs::mknodat(rustix::fs::CWD, dir.join("fifo"), FileType::Fifo, Mode::RUSR | Mode::WUSR, 0)
+            .expect("FIFO is created");
+        let _socket = std::os::unix::net::UnixListener::bind(dir.join("socket")).expect("socket is created");
+        assert_eq!(kind_of("dir/file"), Ok(()));
+        assert_eq!(kind_of("none"), Err(io::ErrorKind::NotFound));
+        assert_eq!(kind_of("none/file"), Err(io::ErrorKind::NotFound));
+        assert_eq!(kind_of("dir"), Err(io::ErrorKind::IsADirectory));
+        assert_eq!(kind_of("way/file"), Err(io::ErrorKind::NotADirectory));
+        assert_eq!(kind_of("dir/file/x"), Err(io::ErrorKind::NotADirectory));
+        for path in ["dir/link", "device", "fifo", "socket"] {
+            assert_eq!(kind_of(path), Err(io::ErrorKind::InvalidInput), "{path}");
+        }
+        let absent: SessionId = "01J00000000000000000000001".parse().expect("id is valid");
+        workspaces.open(absent, &"x".parse().expect("path is valid")).expect_err("there is no workspace");
+        assert!(!temp.path().join(absent.to_string()).exists(), "a download creates no workspace");
     }
 }

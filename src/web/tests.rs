@@ -1,5 +1,6 @@
 mod access;
 mod errors;
+mod files;
 mod fixture;
 mod operators;
 mod pages;

@@ -190,9 +190,14 @@ impl<S: Service<Request, Response = ServiceResponse<BoxBody>, Error = actix_web:
         self.dir.path().join("workspaces").join(id)
     }
 
+    /// Sends a request as given. Returns the answer with its body unread.
+    pub(super) async fn respond(&self, request: TestRequest) -> ServiceResponse<BoxBody> {
+        self.app.call(request.to_request()).await.expect("the application answers every request").map_into_boxed_body()
+    }
+
     /// Sends a request as given.
     pub(super) async fn send(&self, request: TestRequest) -> ApiReply {
-        let response = self.app.call(request.to_request()).await.expect("the application answers every request");
+        let response = self.respond(request).await;
         let (status, headers) = (response.status(), response.headers().clone());
         let body = to_bytes(response.into_body().boxed()).await.expect("the body arrives");
         ApiReply { status, headers, text: String::from_utf8_lossy(&body).into_owned() }
