@@ -358,8 +358,17 @@ impl SessionProvider for Addr<Directory> {
         key: Option<String>,
     ) -> Result<(SessionId, Addr<Session>), RequestError> {
         let (new, dedup_key) = match request.clone() {
-            ClientRequest::Initialize { model, directory, agent_cls, image, title } => {
-                let new = NewSession { title, agent: agent_cls, model, image, directory, task: None, budget_usd: None };
+            ClientRequest::Initialize { model, directory, agent_cls, image, title, effort } => {
+                let new = NewSession {
+                    title,
+                    agent: agent_cls,
+                    model,
+                    effort,
+                    image,
+                    directory,
+                    task: None,
+                    budget_usd: None,
+                };
                 (new, IdempotencyKey::from_client(key.clone(), request))
             }
             // The task itself follows as a request of its own.

@@ -14,7 +14,7 @@ use crate::{
     data::{CurrentToken, DataDir, DataError, NodeClaim},
     directory::{self, Directory, ShutDown},
     frontend,
-    gateway::{Gateway, GatewayError},
+    gateway::{Gateway, GatewayError, ModelCapabilities},
     link::{self, AgentLink},
     net::{self, KeyedThreads},
     sandbox::{
@@ -261,15 +261,18 @@ async fn stop_all_sandboxes(sandbox: &dyn SandboxDriver) {
 
 /// Returns the function that derives an agent's settings from its session's record.
 fn agent_settings(config: Arc<Config>, gateway: Gateway) -> Box<dyn Fn(&SessionRecord) -> AgentSettings + Send + Sync> {
-    Box::new(move |record| AgentSettings {
-        model: record.model.clone(),
-        api: gateway.resolve(&record.model).api,
-        directory: record.directory.clone().unwrap_or_else(|| sandbox_paths::WORKSPACE.to_owned()),
-        run_timeout_s: config.agent.run_timeout.whole_seconds(),
-        max_steps: config.agent.max_steps,
-        program: None,
-        effort: None,
-        takes_images: false,
-        context_limit: None,
+    Box::new(move |record| {
+        let ModelCapabilities { context_limit, takes_images } = gateway.capabilities(&record.model);
+        AgentSettings {
+            model: record.model.clone(),
+            api: gateway.resolve(&record.model).api,
+            directory: record.directory.clone().unwrap_or_else(|| sandbox_paths::WORKSPACE.to_owned()),
+            run_timeout_s: config.agent.run_timeout.whole_seconds(),
+            max_steps: config.agent.max_steps,
+            program: None,
+            effort: record.effort,
+            takes_images,
+            context_limit,
+        }
     })
 }

@@ -7,6 +7,7 @@
 use std::{net::SocketAddr, path::PathBuf};
 
 use bytesize::ByteSize;
+use greenroom_protocol::link::ReasoningEffort;
 use serde::Deserialize;
 
 mod layers;
@@ -75,6 +76,9 @@ pub struct AgentConfig {
 pub struct ModelConfig {
     /// Model of sessions that name none. Empty: the first of `models` that is usable.
     pub default: String,
+    /// Reasoning effort of sessions that name none. Empty: the model's own default.
+    #[serde(deserialize_with = "value::effort")]
+    pub effort: Option<ReasoningEffort>,
     /// Models offered to clients, by the names that sessions use. `demo` is always offered.
     pub models: Vec<String>,
     /// Key of the provider of `default`.
@@ -144,6 +148,9 @@ pub struct PriceConfig {
     pub cache_write: f64,
     /// Context size of the model in tokens.
     pub context_limit: Option<u64>,
+    /// True if the model accepts pictures as input.
+    #[serde(default)]
+    pub images: bool,
 }
 
 /// Times of the sweeper. For `pause_after` and `stop_after`, 0 means never.

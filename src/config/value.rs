@@ -7,7 +7,11 @@ use std::{
     time::Duration,
 };
 
-use serde::{Deserialize, Deserializer, de};
+use greenroom_protocol::link::ReasoningEffort;
+use serde::{
+    Deserialize, Deserializer,
+    de::{self, IntoDeserializer},
+};
 
 /// Length of time: `"90s"`, `"30min"`, `"1h 30min"`, or a number of seconds.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
@@ -37,6 +41,14 @@ impl<'de> Deserialize<'de> for TimeSpan {
         }
         .map(TimeSpan)
         .ok_or_else(|| de::Error::custom("must be a length of time: `90s`, `30min`, `1h 30min` or a number of seconds"))
+    }
+}
+
+/// Reads a reasoning effort. Empty: `None`.
+pub(super) fn effort<'de, D: Deserializer<'de>>(from: D) -> Result<Option<ReasoningEffort>, D::Error> {
+    match String::deserialize(from)?.as_str() {
+        "" => Ok(None),
+        name => ReasoningEffort::deserialize(name.into_deserializer()).map(Some),
     }
 }
 

@@ -1,7 +1,7 @@
 //! Creates sessions, exactly once per idempotency key.
 
 use actix::{fut::LocalBoxActorFuture, prelude::*};
-use greenroom_protocol::observation::AgentState;
+use greenroom_protocol::{action::EffortChoice, observation::AgentState};
 use tokio::sync::oneshot;
 
 use super::{Create, CreatedSession, Directory, NewSession, SessionSlot, request_error, shutting_down};
@@ -150,6 +150,7 @@ impl Directory {
             reason: None,
             agent,
             model,
+            effort: new.effort.map_or_else(|| self.gateway.default_effort(), EffortChoice::effort),
             image: new.image.clone(),
             sandbox: self.sandbox.name().to_owned(),
             directory: new.directory.clone(),

@@ -1,6 +1,7 @@
 //! Messages of the Directory.
 
 use actix::prelude::*;
+use greenroom_protocol::action::EffortChoice;
 use tokio::sync::oneshot;
 
 use crate::{
@@ -19,6 +20,12 @@ pub struct NewSession {
     pub agent: Option<String>,
     /// Model, from `GET /api/options`: `models`.
     pub model: Option<String>,
+    /// Reasoning effort: `default` (the model's own), `minimal`, `low`, `medium` or `high`. Defaults to
+    /// `defaults.effort` of `GET /api/options`.
+    // Left out of the JSON, so that requests keep the digests of earlier versions.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    #[schema(value_type = Option<String>, example = "high")]
+    pub effort: Option<EffortChoice>,
     /// Image of the sandbox, if the driver has images.
     pub image: Option<String>,
     /// Working directory of commands, inside the sandbox. Defaults to the workspace.

@@ -231,12 +231,13 @@ async fn repeated_or_rejected_title_changes_nothing() {
             image: None,
             directory: None,
             agent_cls: None,
+            effort: None,
         };
         session.send(Relay { request, idempotency_key: Some(key.to_owned()) })
     };
     let title = async || session.send(GetView).await.expect("the actor is alive").title;
     initialize("first", "k").await.expect("the actor is alive").expect("the request is accepted");
-    let renamed = UpdateMetadata { title: Some("second".to_owned()), archived: None, model: None };
+    let renamed = UpdateMetadata { title: Some("second".to_owned()), archived: None, model: None, effort: None };
     session.send(renamed).await.expect("the actor is alive").expect("the request is accepted");
     initialize("first", "k").await.expect("the actor is alive").expect("the repeated request is accepted");
     assert_eq!(title().await, "second");

@@ -27,6 +27,15 @@ pub struct ResolvedModel {
     pub demo: bool,
 }
 
+/// Size of a model's context, and the input that the model accepts.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
+pub struct ModelCapabilities {
+    /// Context in tokens. `None`: unknown.
+    pub context_limit: Option<u64>,
+    /// True if the model accepts pictures as input.
+    pub takes_images: bool,
+}
+
 /// Resolves a model name.
 ///
 /// The prefixes `anthropic/` and `openai/` name the provider. Without a prefix, `claude…` is
@@ -93,7 +102,8 @@ impl ModelConfig {
             if choices.iter().all(|choice| choice.name != name) {
                 let ResolvedModel { api, demo, .. } = resolve(name);
                 let needs = self.ready(name).is_err().then(|| key_variable(api));
-                choices.push(ModelChoice { name: name.to_owned(), api, demo, needs });
+                let takes_images = self.capabilities(name).takes_images;
+                choices.push(ModelChoice { name: name.to_owned(), api, demo, takes_images, needs });
             }
         }
         choices
@@ -128,6 +138,19 @@ impl ModelConfig {
             }
             metered.cost_usd = Some(cost(price, metered));
         }
+    }
+
+    /// Returns what the price table states about `name`, with or without its provider prefix.
+    pub(super) fn capabilities(&self, name: &str) -> ModelCapabilities {
+        let ResolvedModel { model, demo, .. } = resolve(name);
+        if demo {
+            return ModelCapabilities { context_limit: Some(DEMO_CONTEXT), takes_images: false };
+        }
+        let price = self.price_of(&model).or_else(|| self.price_of(name));
+        price.map_or_else(ModelCapabilities::default, |price| ModelCapabilities {
+            context_limit: price.context_limit,
+            takes_images: price.images,
+        })
     }
 
     pub(super) fn price_of(&self, model: &str) -> Option<&PriceConfig> {
@@ -265,6 +288,7 @@ mod tests {
             cache_read: 0.5,
             cache_write: 2.0,
             context_limit: Some(200_000),
+            images: false,
         };
         let options = ModelConfig {
             prices: vec![price("claude-*", 1.0), price("claude-big*", 4.0), price("claude-*x", 9.0)],
@@ -310,5 +334,17 @@ mod tests {
     fn each_model_is_offered_once() {
         let names: Vec<String> = options(true, "claude-x").choices().into_iter().map(|choice| choice.name).collect();
         assert_eq!(names, ["claude-x", "gpt-5", "demo"]);
+    }
+    #[test]
+    fn price_row_states_what_a_model_takes() {
+        let defaults = crate::config::Config::with_data_dir("/x").model;
+        let takes = |context_limit, takes_images| ModelCapabilities { context_limit, takes_images };
+        assert_eq!(defaults.capabilities("claude-sonnet-4-5"), takes(Some(200_000), true));
+        assert_eq!(defaults.capabilities("anthropic/claude-sonnet-4-5"), takes(Some(200_000), true));
+        assert_eq!(defaults.capabilities("openai/gpt-5"), takes(Some(400_000), true));
+        assert_eq!(defaults.capabilities("llama"), ModelCapabilities::default());
+        assert_eq!(defaults.capabilities("demo"), takes(Some(DEMO_CONTEXT), false));
+        let offered = |name: &str| defaults.choices().into_iter().find(|choice| choice.name == name).expect(name);
+        assert!(offered("gpt-5").takes_images && !offered("demo").takes_images);
     }
 }

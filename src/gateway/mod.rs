@@ -38,10 +38,13 @@ mod usage_parser;
 use std::{sync::Arc, time::Duration};
 
 use futures::future::{BoxFuture, ready};
-use greenroom_protocol::link::ProviderApi;
+use greenroom_protocol::link::{ProviderApi, ReasoningEffort};
 use tokio::{net::UnixListener, sync::watch};
 
-pub use self::{catalog::ResolvedModel, endpoint::GatewayEndpoint};
+pub use self::{
+    catalog::{ModelCapabilities, ResolvedModel},
+    endpoint::GatewayEndpoint,
+};
 use crate::config::{ModelConfig, ProviderConfig};
 
 /// Usage of one model call, read from the provider's response.
@@ -117,6 +120,8 @@ pub struct ModelChoice {
     pub api: ProviderApi,
     /// True for the scripted demo model.
     pub demo: bool,
+    /// True if the model accepts pictures as input.
+    pub takes_images: bool,
     /// Environment variable that must be set before the model can be chosen.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub needs: Option<&'static str>,
@@ -216,9 +221,14 @@ impl Gateway {
         self.inner.options.ready(name)
     }
 
-    /// Returns the date of the price table's last check, or an empty string.
-    pub fn prices_as_of(&self) -> &str {
-        &self.inner.options.prices_as_of
+    /// Returns the reasoning effort of sessions that name none.
+    pub fn default_effort(&self) -> Option<ReasoningEffort> {
+        self.inner.options.effort
+    }
+
+    /// Returns what the configuration states about the model `name`.
+    pub fn capabilities(&self, name: &str) -> ModelCapabilities {
+        self.inner.options.capabilities(name)
     }
 
     fn options(&self) -> &ModelConfig {

@@ -57,7 +57,9 @@ impl Session {
     fn record_after(&self, input: &SessionInput) -> Option<SessionRecord> {
         match input {
             SessionInput::SetModel { settings, title } => {
-                let mut record = SessionRecord { model: settings.model.clone(), ..SessionRecord::clone(&self.record) };
+                let mut record = SessionRecord::clone(&self.record);
+                record.model = settings.model.clone();
+                record.effort = settings.effort;
                 record.title = title.clone().unwrap_or(record.title);
                 Some(record)
             }

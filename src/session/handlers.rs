@@ -9,7 +9,7 @@ use std::{
 };
 
 use actix::prelude::*;
-use greenroom_protocol::{Action, ObservationKind, client::ClientRequest};
+use greenroom_protocol::{Action, ObservationKind, action::EffortChoice, client::ClientRequest};
 use tokio::sync::{OwnedSemaphorePermit, oneshot};
 
 use super::{
@@ -104,11 +104,20 @@ impl Session {
         Box::pin(async move { answer.await.unwrap_or(Err(RequestError::Unanswered)) })
     }
 
-    fn change_model(&self, model: String, title: Option<String>) -> Result<SessionInput, RequestError> {
-        let model = non_empty("model", model)?;
-        (self.deps.check_model)(&model).map_err(|e| RequestError::BadArgs(e.to_string()))?;
-        let settings = (self.deps.settings_for)(&SessionRecord { model, ..SessionRecord::clone(&self.record) });
-        Ok(SessionInput::SetModel { settings, title })
+    /// Returns the input that changes model, effort and title. Absent values stay unchanged.
+    fn change_model(
+        &self,
+        model: Option<String>,
+        effort: Option<EffortChoice>,
+        title: Option<String>,
+    ) -> Result<SessionInput, RequestError> {
+        let mut record = SessionRecord::clone(&self.record);
+        if let Some(model) = model {
+            record.model = non_empty("model", model)?;
+            (self.deps.check_model)(&record.model).map_err(|e| RequestError::BadArgs(e.to_string()))?;
+        }
+        record.effort = effort.map_or(record.effort, EffortChoice::effort);
+        Ok(SessionInput::SetModel { settings: (self.deps.settings_for)(&record), title })
     }
 
     /// Converts a client request to an input of the rules.
@@ -139,10 +148,16 @@ impl Session {
                 let content = content.map(|content| non_empty("content", content)).transpose()?;
                 SessionInput::EditQueue { item, content, remove }
             }
-            ClientRequest::SetModel { model } => self.change_model(model, None)?,
+            ClientRequest::SetModel { model } => self.change_model(Some(model), None, None)?,
             ClientRequest::SetBudget { usd } => SessionInput::SetBudget { usd },
-            ClientRequest::Initialize { model, title, image, directory, agent_cls } => {
-                return self.initialize(model, title, image.or(directory).or(agent_cls));
+            ClientRequest::Initialize { model, title, image, directory, agent_cls, effort } => {
+                if image.or(directory).or(agent_cls).is_some() {
+                    return Err(RequestError::BadArgs(
+                        "`image`, `directory` and `agent_cls` are fixed when a session is created; create a new session with them"
+                            .to_owned(),
+                    ));
+                }
+                self.change_model(model, effort, title)?
             }
             ClientRequest::Ping {} => {
                 return Err(RequestError::BadArgs(
@@ -150,24 +165,6 @@ impl Session {
                 ));
             }
         })
-    }
-
-    fn initialize(
-        &self,
-        model: Option<String>,
-        title: Option<String>,
-        fixed: Option<String>,
-    ) -> Result<SessionInput, RequestError> {
-        if fixed.is_some() {
-            return Err(RequestError::BadArgs(
-                "`image`, `directory` and `agent_cls` are fixed when a session is created; create a new session with them"
-                    .to_owned(),
-            ));
-        }
-        match model {
-            Some(model) => self.change_model(model, title),
-            None => Ok(SessionInput::SetModel { settings: (self.deps.settings_for)(&self.record), title }),
-        }
     }
 
     fn add_usage(&mut self, metered: MeteredUsage, permit: Option<OwnedSemaphorePermit>, ctx: &mut Context<Session>) {
@@ -288,12 +285,12 @@ impl Handler<UpdateMetadata> for Session {
 
     fn handle(
         &mut self,
-        UpdateMetadata { title, archived, model }: UpdateMetadata,
+        UpdateMetadata { title, archived, model, effort }: UpdateMetadata,
         ctx: &mut Context<Session>,
     ) -> Self::Result {
-        let transition = self.check_in_flight_limit(IN_FLIGHT_LIMIT).and_then(|()| match model {
-            None => Ok(Transition::after(self.tail)),
-            Some(model) => self.change_model(model, None).and_then(|input| self.decide(input)),
+        let transition = self.check_in_flight_limit(IN_FLIGHT_LIMIT).and_then(|()| match (&model, effort) {
+            (None, None) => Ok(Transition::after(self.tail)),
+            (Some(_), _) | (_, Some(_)) => self.change_model(model, effort, None).and_then(|input| self.decide(input)),
         });
         let transition = match transition {
             Ok(transition) => transition,

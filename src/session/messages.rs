@@ -15,6 +15,7 @@ use std::{sync::Arc, time::Duration};
 
 use actix::prelude::*;
 use greenroom_protocol::{
+    action::EffortChoice,
     client::ClientRequest,
     link::{AgentHello, AgentReport, LINK_VERSION, ServerWelcome},
     observation::{AgentState, SandboxPhase},
@@ -117,6 +118,7 @@ pub struct UpdateMetadata {
     pub title: Option<String>,
     pub archived: Option<bool>,
     pub model: Option<String>,
+    pub effort: Option<EffortChoice>,
 }
 
 /// Subscribes to the session. The subscriber receives [`Published`] when there is more to pull.

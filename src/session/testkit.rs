@@ -67,7 +67,7 @@ pub(crate) fn session_deps(store: Arc<dyn Store>, actor_registry: ActorRegistry)
         store,
         actor_registry,
         make_link: Box::new(|_, _, _| null_link()),
-        settings_for: Box::new(|record| agent_settings(&record.model)),
+        settings_for: Box::new(|record| AgentSettings { effort: record.effort, ..agent_settings(&record.model) }),
         check_model: Box::new(|_| Ok(())),
         session_stopped: NullLink.start().recipient(),
     }

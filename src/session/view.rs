@@ -1,6 +1,6 @@
 //! Client view of a session, in lists, in `hello` and in the answers of the REST API.
 
-use greenroom_protocol::observation::AgentState;
+use greenroom_protocol::{link::ReasoningEffort, observation::AgentState};
 use serde::Serialize;
 
 use crate::store::{Seq, SessionId, SessionSnapshot, UsageTotals};
@@ -18,6 +18,9 @@ pub struct SessionView {
     pub reason: Option<String>,
     pub agent: String,
     pub model: String,
+    /// Reasoning effort. `null`: the model's own default.
+    #[schema(value_type = Option<String>, example = "high")]
+    pub effort: Option<ReasoningEffort>,
     pub image: Option<String>,
     /// Sandbox driver: `docker` or `process`.
     pub sandbox: String,
@@ -44,6 +47,7 @@ impl SessionView {
             reason: record.reason,
             agent: record.agent,
             model: record.model,
+            effort: record.effort,
             image: record.image,
             sandbox: record.sandbox,
             created_at: record.created_at,

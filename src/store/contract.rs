@@ -58,6 +58,7 @@ pub(crate) fn record(title: &str) -> SessionRecord {
         reason: None,
         agent: "greenroom".into(),
         model: "demo".into(),
+        effort: None,
         image: None,
         sandbox: "process".into(),
         directory: None,

@@ -26,7 +26,7 @@ use std::{borrow::Cow, collections::HashMap, fmt, io, str::FromStr, sync::Arc};
 
 use async_trait::async_trait;
 use bytes::Bytes;
-use greenroom_protocol::observation::AgentState;
+use greenroom_protocol::{link::ReasoningEffort, observation::AgentState};
 use serde::{Deserialize, Deserializer, Serialize, Serializer, ser};
 use serde_json::value::RawValue;
 
@@ -128,6 +128,9 @@ pub struct SessionRecord {
     pub reason: Option<String>,
     pub agent: String,
     pub model: String,
+    /// Reasoning effort. `None`: the model's own default.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub effort: Option<ReasoningEffort>,
     pub image: Option<String>,
     /// Sandbox driver that started the session last: `docker` or `process`.
     pub sandbox: String,

@@ -424,6 +424,7 @@ fn record() -> SessionRecord {
         reason: None,
         agent: "greenroom".into(),
         model: "demo".into(),
+        effort: None,
         image: None,
         sandbox: "nowhere".into(),
         directory: None,

@@ -5,7 +5,10 @@ use std::borrow::Cow;
 use serde::{Deserialize, Serialize};
 use serde_json::Value;
 
-use crate::tool::{ToolKind, ToolLocation};
+use crate::{
+    link::ReasoningEffort,
+    tool::{ToolKind, ToolLocation},
+};
 
 /// Longest text in a summary line, in characters.
 const SUMMARY_CHARS: usize = 200;
@@ -75,8 +78,12 @@ pub enum Action {
         #[serde(default, skip_serializing_if = "Option::is_none")]
         reason: Option<String>,
     },
-    /// Changes the model.
-    SetModel { model: String },
+    /// Changes the model or its reasoning effort. `effort` is absent for the model's own default.
+    SetModel {
+        model: String,
+        #[serde(default, skip_serializing_if = "Option::is_none")]
+        effort: Option<ReasoningEffort>,
+    },
     /// Changes the limit on the session's cost, in US dollars. `null` removes the limit.
     SetBudget { usd: Option<f64> },
     /// Stops whatever runs, of the agent and of the user.
@@ -89,6 +96,32 @@ pub enum Action {
     Stop {},
     /// Ends the session for ever.
     End {},
+}
+
+/// Reasoning effort that a client chooses for a session.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
+#[cfg_attr(test, derive(schemars::JsonSchema, ts_rs::TS))]
+#[serde(rename_all = "snake_case")]
+pub enum EffortChoice {
+    /// The model's own default.
+    Default,
+    Minimal,
+    Low,
+    Medium,
+    High,
+}
+
+impl EffortChoice {
+    /// Returns the chosen effort, or `None` for the model's own default.
+    pub fn effort(self) -> Option<ReasoningEffort> {
+        match self {
+            EffortChoice::Default => None,
+            EffortChoice::Minimal => Some(ReasoningEffort::Minimal),
+            EffortChoice::Low => Some(ReasoningEffort::Low),
+            EffortChoice::Medium => Some(ReasoningEffort::Medium),
+            EffortChoice::High => Some(ReasoningEffort::High),
+        }
+    }
 }
 
 /// Time at which a message reaches an agent that is working.
@@ -180,7 +213,10 @@ impl Action {
             Action::Finish { message } => first_line(message).into_owned(),
             Action::Confirm { decision: ApprovalDecision::Deny, .. } => "Denied.".to_owned(),
             Action::Confirm { .. } => "Allowed.".to_owned(),
-            Action::SetModel { model } => format!("Model: {}", abbreviate(model)),
+            Action::SetModel { model, effort: None } => format!("Model: {}", abbreviate(model)),
+            Action::SetModel { model, effort: Some(effort) } => {
+                format!("Model: {}, effort: {}", abbreviate(model), <&str>::from(effort))
+            }
             Action::SetBudget { usd: Some(usd) } => format!("Budget: {usd} USD."),
             Action::SetBudget { usd: None } => "Budget removed.".to_owned(),
             Action::Interrupt {} => "Interrupt.".to_owned(),

@@ -5,7 +5,7 @@ use serde_json::{Map, Value};
 
 use crate::{
     EventSource, REQUEST_ID_LIMIT,
-    action::{ApprovalDecision, MessageMode},
+    action::{ApprovalDecision, EffortChoice, MessageMode},
     declarations::{ACTIONS, KindDeclaration},
 };
 
@@ -26,7 +26,7 @@ pub struct ClientFrame {
 #[serde(tag = "action", content = "args", rename_all = "snake_case")]
 #[cfg_attr(test, strum(serialize_all = "snake_case"), ts(optional_fields))]
 pub enum ClientRequest {
-    /// Creates the session. Later, changes `model` and `title` only.
+    /// Creates the session. Later, changes `model`, `effort` and `title` only.
     Initialize {
         #[serde(default)]
         model: Option<String>,
@@ -38,6 +38,9 @@ pub enum ClientRequest {
         image: Option<String>,
         #[serde(default)]
         title: Option<String>,
+        // Left out of the JSON, so that requests keep the digests of earlier versions.
+        #[serde(default, skip_serializing_if = "Option::is_none")]
+        effort: Option<EffortChoice>,
     },
     /// Sends the first task. Without a session, creates one.
     Start { task: String },
@@ -225,6 +228,18 @@ mod tests {
         check(r#"{"action":"set_budget","args":{"usd":2.5}}"#, set_budget(Some(2.5)));
         check(r#"{"action":"set_budget","args":{"usd":null}}"#, set_budget(None));
         check(r#"{"action":"set_budget"}"#, Err(("invalid_args", "missing field `usd`")));
+        let initialize = |effort| ClientRequest::Initialize {
+            model: None,
+            directory: None,
+            agent_cls: None,
+            image: None,
+            title: None,
+            effort,
+        };
+        check(r#"{"action":"initialize","args":{"effort":"high"}}"#, Ok(initialize(Some(EffortChoice::High))));
+        check(r#"{"action":"initialize","args":{"effort":"huge"}}"#, Err(("invalid_args", "unknown variant `huge`")));
+        let unchanged = serde_json::to_string(&initialize(None)).expect("a request serializes");
+        assert!(!unchanged.contains("effort"), "the digest of an earlier request changes: {unchanged}");
         check("{", Err(("invalid_json", "JSON object")));
         check("[]", Err(("invalid_json", "JSON object")));
         check("{}", Err(("invalid_args", "`action` is missing")));

@@ -1,3 +1,5 @@
+use greenroom_protocol::link::ReasoningEffort;
+
 use super::*;
 use crate::config::{DriverChoice, SecretString, VolumeAccess};
 
@@ -69,6 +71,7 @@ fn well_known_variables_set_their_keys() {
                 ("GREENROOM_SANDBOX__CPUS", "1.5"),
                 ("GREENROOM_SANDBOX__UNCONFINED", "true"),
                 ("GREENROOM_SERVER__ALLOWED_HOSTS", "[\"a.test\", \"b.test:1\"]"),
+                ("GREENROOM_MODEL__EFFORT", "high"),
                 ("GREENROOM_DATA__DIR", ""),
             ],
             &[("sandbox.driver", "process"), ("sandbox.stop_with_server", "true")],
@@ -76,6 +79,7 @@ fn well_known_variables_set_their_keys() {
         .expect("the configuration is valid");
     assert_eq!(config.model.api_key, SecretString::new("k1"));
     assert_eq!((config.model.default.as_str(), config.model.base_url.as_str()), ("m", "http://u"));
+    assert_eq!(config.model.effort, Some(ReasoningEffort::High));
     assert_eq!(config.model.anthropic.api_key, SecretString::new("k2"));
     assert_eq!(config.model.openai.api_key, SecretString::new("k4"), "the exact name wins over the well-known one");
     assert_eq!(
@@ -103,6 +107,7 @@ fn errors_name_place_key_and_way_out() {
     check("[server]\nbind = 'x'", &[], &["line 2", "`server.bind`", "\"x\" is invalid"]);
     check("server = 3", &[], &["line 1", "`server`", "has `allowed_hosts`"]);
     check("[server]\nbind.port = 3", &[], &["line 2", "`server.bind`", "expected socket address"]);
+    check("[model]\neffort = 'huge'", &[], &["line 2", "`model.effort`", "`minimal`, `low`, `medium`, `high`"]);
     check("[agent]\nmax_steps = 0", &[], &["line 2", "`agent.max_steps`", "could take no step"]);
     check("[agent]\nmax_steps = 'many'", &[], &["`agent.max_steps`", "\"many\" is invalid"]);
     check("[sandbox]\ndriver = 'vm'", &[], &["`sandbox.driver`", "`auto`, `docker`, `process`"]);

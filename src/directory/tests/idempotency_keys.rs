@@ -51,6 +51,7 @@ async fn repeated_initialize_changes_nothing() {
         agent_cls: None,
         image: image.map(str::to_owned),
         title: Some("mine".to_owned()),
+        effort: None,
     };
     for request in [initialize(None), initialize(Some("debian"))] {
         let store = Arc::new(FaultyStore::default());

@@ -95,6 +95,7 @@ fn options(url: &str) -> ModelConfig {
         cache_read: 0.5,
         cache_write: 2.0,
         context_limit: Some(200_000),
+        images: false,
     };
     ModelConfig {
         anthropic: provider(),

@@ -5,7 +5,7 @@ use std::sync::atomic::Ordering::SeqCst;
 use futures::future::join_all;
 use greenroom_protocol::{
     Observation,
-    link::{AgentCommand, AgentReport, CancelHint},
+    link::{AgentCommand, AgentReport, CancelHint, ReasoningEffort},
 };
 use tokio::sync::mpsc;
 
@@ -73,8 +73,9 @@ async fn requests_without_content_have_a_limit_of_their_own() {
     let fixture = RequestFixture::idle().await;
     assert_eq!(code(fixture.request(say("work"), None).await), "accepted");
     assert_eq!(code(fixture.request(say(&"x".repeat(1 << 20)), None).await), "accepted");
-    let update_title =
-        |n: usize| fixture.session.send(UpdateMetadata { title: Some(n.to_string()), archived: None, model: None });
+    let update_title = |n: usize| {
+        fixture.session.send(UpdateMetadata { title: Some(n.to_string()), archived: None, model: None, effort: None })
+    };
     let pause = |n: usize| {
         fixture.request(if n.is_multiple_of(2) { ClientRequest::Pause {} } else { ClientRequest::Resume {} }, None)
     };
@@ -183,7 +184,7 @@ async fn failed_record_is_repeated_with_next_append() {
     let (id, session) = testkit::idle_session(store.clone()).await;
     store.fail_next_append.store(true, SeqCst);
     // The session decides about both before the first append fails.
-    let updates = session.send(UpdateMetadata { title: Some("new".into()), archived: None, model: None });
+    let updates = session.send(UpdateMetadata { title: Some("new".into()), archived: None, model: None, effort: None });
     let (durable, _) = oneshot::channel();
     let thought = Observation { kind: ObservationKind::Think { partial: false }, content: "hm".into() };
     let reports = vec![AgentReport::Event { item: None, body: thought.into() }];
@@ -248,4 +249,35 @@ async fn budget_changes_only_to_an_amount_or_none() {
     assert_eq!(fixture.session.send(GetView).await.expect("session actor is running").budget_usd, Some(2.5));
     assert_eq!(code(fixture.request(set(None), None).await), "accepted");
     assert_eq!(fixture.session.send(GetView).await.expect("session actor is running").budget_usd, None);
+}
+
+#[actix::test]
+async fn effort_changes_without_the_model() {
+    let fixture = RequestFixture::idle().await;
+    let initialize = |effort| ClientRequest::Initialize {
+        model: None,
+        directory: None,
+        agent_cls: None,
+        image: None,
+        title: None,
+        effort,
+    };
+    let view = async || fixture.session.send(GetView).await.expect("session actor is running");
+    let before = view().await;
+    for (chosen, effort) in [
+        (Some(EffortChoice::High), Some(ReasoningEffort::High)),
+        (None, Some(ReasoningEffort::High)),
+        (Some(EffortChoice::Default), None),
+    ] {
+        assert_eq!(code(fixture.request(initialize(chosen), None).await), "accepted");
+        let after = view().await;
+        assert_eq!((after.effort, after.model), (effort, before.model.clone()), "after {chosen:?}");
+    }
+    let change = UpdateMetadata { effort: Some(EffortChoice::Low), ..UpdateMetadata::default() };
+    let changed = fixture.session.send(change).await.expect("session actor is running");
+    assert_eq!(changed.expect("the change is accepted").effort, Some(ReasoningEffort::Low));
+    let set_model = ClientRequest::SetModel { model: "other".into() };
+    assert_eq!(code(fixture.request(set_model, None).await), "accepted");
+    let after = view().await;
+    assert_eq!((after.effort, after.model.as_str()), (Some(ReasoningEffort::Low), "other"), "the effort stays");
 }

@@ -260,7 +260,12 @@ impl SessionState {
 
     pub(super) fn set_model(&mut self, settings: AgentSettings, d: &mut Transition) -> Result<(), RequestError> {
         self.check_open()?;
-        d.push_event(EventSource::User, None, None, Action::SetModel { model: settings.model.clone() });
+        d.push_event(
+            EventSource::User,
+            None,
+            None,
+            Action::SetModel { model: settings.model.clone(), effort: settings.effort },
+        );
         if self.boot.is_some() {
             // Only the newest settings matter, and commands for a paused agent would accumulate.
             self.outgoing.retain(|frame| !matches!(frame.command, AgentCommand::Settings(_)));

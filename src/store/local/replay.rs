@@ -272,6 +272,7 @@ fn lost_record(id: SessionId) -> SessionRecord {
         reason: Some("the session's record was damaged; its events are still readable".to_owned()),
         agent: String::new(),
         model: String::new(),
+        effort: None,
         image: None,
         sandbox: String::new(),
         directory: None,

@@ -26,7 +26,13 @@ async fn options(services: Data<WebServices>) -> ApiResult {
             "memory_bytes": config.sandbox.limits.memory.as_u64(),
             "cpus": config.sandbox.limits.cpus,
         },
-        "defaults": {"agent": AGENT, "model": services.default_model, "image": config.sandbox.image},
+        "defaults": {
+            "agent": AGENT,
+            "model": services.default_model,
+            "effort": config.model.effort,
+            "image": config.sandbox.image,
+        },
+        "prices_as_of": config.model.prices_as_of,
         "sandbox": {
             "driver": services.sandbox.name(),
             "isolation": services.sandbox.isolation(),

@@ -5,7 +5,11 @@ use actix_web::{
     http::{StatusCode, header},
     web::{Data, Json},
 };
-use greenroom_protocol::{action::MessageMode, client::ClientRequest, observation::AgentState};
+use greenroom_protocol::{
+    action::{EffortChoice, MessageMode},
+    client::ClientRequest,
+    observation::AgentState,
+};
 use serde::{Deserialize, Serialize};
 
 use crate::{
@@ -61,6 +65,9 @@ struct SessionUpdate {
     title: Option<String>,
     archived: Option<bool>,
     model: Option<String>,
+    /// Reasoning effort: `default` (the model's own), `minimal`, `low`, `medium` or `high`.
+    #[schema(value_type = Option<String>, example = "high")]
+    effort: Option<EffortChoice>,
 }
 
 #[derive(Deserialize, utoipa::IntoParams)]
@@ -135,14 +142,14 @@ async fn look(services: Data<WebServices>, id: SessionPath) -> ApiResult {
     Ok(HttpResponse::Ok().json(services.view(&snapshot)))
 }
 
-/// Updates the title, the model or the archived mark of a session.
+/// Updates the title, the model, its effort or the archived mark of a session.
 #[utoipa::path(patch, path = "/api/sessions/{id}", tag = "sessions", params(("id" = String, Path)),
     request_body = SessionUpdate, responses((status = 200, body = SessionView)))]
 async fn change(services: Data<WebServices>, id: SessionPath, change: Json<SessionUpdate>) -> ApiResult {
-    let SessionUpdate { title, archived, model } = change.into_inner();
+    let SessionUpdate { title, archived, model, effort } = change.into_inner();
     check_title(title.as_deref())?;
     check_name("model", model.as_deref().unwrap_or_default())?;
-    services.send_to_session(id.0, messages::UpdateMetadata { title, archived, model }).await??;
+    services.send_to_session(id.0, messages::UpdateMetadata { title, archived, model, effort }).await??;
     look(services, id).await
 }
 

@@ -46,7 +46,11 @@ async fn operators_see_actors_metrics_and_readiness() {
         assert_eq!(fixture.call("HEAD", uri, None).await.status, status, "{uri}");
     }
     assert_eq!(ready.json()["store"], "ok");
-    assert!(fixture.call("GET", "/api/options", None).await.json()["models"].to_string().contains("\"demo\""));
+    let options = fixture.call("GET", "/api/options", None).await.json();
+    let demo = options["models"].as_array().expect("a list").last().expect("the demo model is always offered");
+    assert_eq!((&demo["name"], &demo["takes_images"]), (&"demo".into(), &false.into()));
+    assert_eq!(options["defaults"]["effort"], serde_json::Value::Null);
+    assert!(options["prices_as_of"].as_str().is_some_and(|month| month.len() == 7), "{options}");
     let swept = fixture.call("POST", "/api/admin/sweep", None).await;
     assert!(swept.status == 200 && swept.json()["sandboxes"] == 0, "{}", swept.text);
     assert_eq!(fixture.call("GET", &format!("/api/sessions/{id}/logs"), None).await.error().0, 404);

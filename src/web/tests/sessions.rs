@@ -57,6 +57,25 @@ async fn session_lives_from_create_to_purge() {
 }
 
 #[actix_web::test]
+async fn effort_is_chosen_recorded_and_changed() {
+    let fixture = fixture().await;
+    let create = async |body| fixture.call("POST", "/api/sessions", Some(body)).await;
+    assert_eq!(create("{}").await.json()["effort"], serde_json::Value::Null);
+    assert_eq!(create(r#"{"effort":"huge"}"#).await.error(), (400, "invalid_args".to_owned()));
+    let created = create(r#"{"effort":"high"}"#).await;
+    assert_eq!(created.json()["effort"], "high", "{}", created.text);
+    let session = format!("/api/sessions/{}", id_of(&created));
+    let low = fixture.call("PATCH", &session, Some(r#"{"effort":"low"}"#)).await;
+    assert_eq!((&low.json()["effort"], &low.json()["model"]), (&"low".into(), &created.json()["model"]));
+    let default = fixture.call("PATCH", &session, Some(r#"{"effort":"default"}"#)).await;
+    assert_eq!(default.json()["effort"], serde_json::Value::Null, "{}", default.text);
+    let events = fixture.call("GET", &format!("{session}/events?kind=set_model"), None).await.json();
+    let efforts: Vec<_> =
+        events["items"].as_array().expect("a list").iter().map(|event| &event["args"]["effort"]).collect();
+    assert_eq!(efforts, [&"low".into(), &serde_json::Value::Null]);
+}
+
+#[actix_web::test]
 async fn same_idempotency_key_acts_once() {
     let fixture = fixture().await;
     let create = || authenticated("POST", "/api/sessions", Some("{}")).insert_header(("idempotency-key", "k"));

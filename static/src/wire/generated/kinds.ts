@@ -19,7 +19,7 @@ export const ACTIONS: Record<Action["action"], KindShape> = {
   plan: { senders: ["agent"], fields: { content: "string" } },
   finish: { senders: ["agent"], fields: { message: "string?" } },
   confirm: { senders: ["user"], fields: { request: "string", decision: "string", reason: "string?" } },
-  set_model: { senders: ["user"], fields: { model: "string" } },
+  set_model: { senders: ["user"], fields: { model: "string", effort: "string?" } },
   set_budget: { senders: ["user"], fields: { usd: "number?" } },
   interrupt: { senders: ["user"], fields: {} },
   pause: { senders: ["user"], fields: {} },

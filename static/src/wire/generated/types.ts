@@ -14,7 +14,7 @@ title: string,
 /**
  * Name by which the agent knows the tool.
  */
-name?: string, input?: JsonValue, locations?: Array<ToolLocation>, } } | { "action": "think", "args": { content: string, } } | { "action": "plan", "args": { content: string, } } | { "action": "finish", "args": { message?: string, } } | { "action": "confirm", "args": { request: string, decision: ApprovalDecision, reason?: string, } } | { "action": "set_model", "args": { model: string, } } | { "action": "set_budget", "args": { usd: number | null, } } | { "action": "interrupt", "args": Record<symbol, never> } | { "action": "pause", "args": Record<symbol, never> } | { "action": "resume", "args": Record<symbol, never> } | { "action": "stop", "args": Record<symbol, never> } | { "action": "end", "args": Record<symbol, never> };
+name?: string, input?: JsonValue, locations?: Array<ToolLocation>, } } | { "action": "think", "args": { content: string, } } | { "action": "plan", "args": { content: string, } } | { "action": "finish", "args": { message?: string, } } | { "action": "confirm", "args": { request: string, decision: ApprovalDecision, reason?: string, } } | { "action": "set_model", "args": { model: string, effort?: ReasoningEffort, } } | { "action": "set_budget", "args": { usd: number | null, } } | { "action": "interrupt", "args": Record<symbol, never> } | { "action": "pause", "args": Record<symbol, never> } | { "action": "resume", "args": Record<symbol, never> } | { "action": "stop", "args": Record<symbol, never> } | { "action": "end", "args": Record<symbol, never> };
 
 /**
  * State of the agent, as clients see it.
@@ -29,7 +29,7 @@ export type ApprovalDecision = "allow" | "allow_always" | "deny";
 /**
  * Client request: `"action"` holds its name, `"args"` holds the rest.
  */
-export type ClientRequest = { "action": "initialize", "args": { model?: string, directory?: string, agent_cls?: string, image?: string, title?: string, } } | { "action": "start", "args": { task: string, } } | { "action": "message", "args": { content: string, mode?: MessageMode, attachments?: Array<string>, } } | { "action": "run", "args": { command: string, } } | { "action": "read", "args": { path: string, } } | { "action": "write", "args": { path: string, content: string, } } | { "action": "browse", "args": { url: string, } } | { "action": "interrupt", "args": Record<symbol, never> } | { "action": "pause", "args": Record<symbol, never> } | { "action": "resume", "args": Record<symbol, never> } | { "action": "stop", "args": Record<symbol, never> } | { "action": "end", "args": Record<symbol, never> } | { "action": "confirm", "args": { request: string, decision: ApprovalDecision, reason?: string, } } | { "action": "edit_queue", "args": { item: string, content?: string, remove?: boolean, } } | { "action": "set_model", "args": { model: string, } } | { "action": "set_budget", "args": { usd: number | null, } } | { "action": "ping", "args": Record<symbol, never> };
+export type ClientRequest = { "action": "initialize", "args": { model?: string, directory?: string, agent_cls?: string, image?: string, title?: string, effort?: EffortChoice, } } | { "action": "start", "args": { task: string, } } | { "action": "message", "args": { content: string, mode?: MessageMode, attachments?: Array<string>, } } | { "action": "run", "args": { command: string, } } | { "action": "read", "args": { path: string, } } | { "action": "write", "args": { path: string, content: string, } } | { "action": "browse", "args": { url: string, } } | { "action": "interrupt", "args": Record<symbol, never> } | { "action": "pause", "args": Record<symbol, never> } | { "action": "resume", "args": Record<symbol, never> } | { "action": "stop", "args": Record<symbol, never> } | { "action": "end", "args": Record<symbol, never> } | { "action": "confirm", "args": { request: string, decision: ApprovalDecision, reason?: string, } } | { "action": "edit_queue", "args": { item: string, content?: string, remove?: boolean, } } | { "action": "set_model", "args": { model: string, } } | { "action": "set_budget", "args": { usd: number | null, } } | { "action": "ping", "args": Record<symbol, never> };
 
 /**
  * Next piece of an item. Exactly one durable event with the same `item` ends the item, and holds
@@ -50,6 +50,11 @@ export type DeltaKind = "text" | "thinking" | "tool_input" | "output";
  * Kind of change that an edit made.
  */
 export type EditKind = "INSERT" | "DELETE" | "REPLACE";
+
+/**
+ * Reasoning effort that a client chooses for a session.
+ */
+export type EffortChoice = "default" | "minimal" | "low" | "medium" | "high";
 
 /**
  * Body of every error, on the socket and in REST.
@@ -175,6 +180,11 @@ export type QueueItem = {
  * Id of the message in `edit_queue`.
  */
 item: string, content: string, attachments?: Array<string>, };
+
+/**
+ * Effort that a model spends on its thinking.
+ */
+export type ReasoningEffort = "minimal" | "low" | "medium" | "high";
 
 /**
  * Phase of a sandbox.
