@@ -34,13 +34,28 @@ export function cost(usd: number | null | undefined): string {
   return `$${usd.toFixed(2)}`;
 }
 
-/** Formats a cost. Marks a cost that lacks calls of unknown price. */
-export function costSoFar({ usd, isComplete }: { usd: number; isComplete: boolean }): string {
-  return isComplete ? cost(usd) : `${cost(usd)} + ?`;
+/** Cost of several calls, in USD. */
+interface CallCosts {
+  usd: number;
+  isComplete: boolean;
+  isEstimated: boolean;
 }
 
-/** Explanation of that mark. */
-export const PRICE_UNKNOWN = "Some calls have no known price";
+/** Formats a cost, if any. Marks an estimate, and calls of unknown price. */
+export function costSoFar({ usd, isComplete, isEstimated }: CallCosts): string {
+  if (usd === 0) return isComplete ? "" : "price unknown";
+  const known = isEstimated ? `about ${cost(usd)}` : cost(usd);
+  return isComplete ? known : `${known} + price unknown`;
+}
+
+/** Returns the explanation of those marks. */
+export function costNote({ isComplete, isEstimated }: CallCosts): string | undefined {
+  const notes = [
+    ...(isComplete ? [] : ["Some calls have no known price."]),
+    ...(isEstimated ? ["Some calls reported no usage, so it is estimated."] : []),
+  ];
+  return notes.join(" ") || undefined;
+}
 
 export function tokens(count: number): string {
   if (count < 1000) return String(count);

@@ -25,4 +25,4 @@ export { TaskOptions } from "./components/TaskOptions";
 export { Workspace } from "./components/Workspace";
 export { startTask } from "./state/startTask";
 export { mergeEarlier, readEarlierEvents } from "./state/earlierEvents";
-export { uploadFile } from "./wire/upload";
+export { uploadAttachment } from "./state/uploadAttachment";

@@ -226,7 +226,7 @@ test("file removed before its upload starts is not sent", async () => {
   }
   Object.assign(globalThis, { XMLHttpRequest: CountedRequest });
   const uploads = new UploadList("s3");
-  const added = uploads.add([new File(["a"], "a.txt")]);
+  const added = uploads.add([new File(["a"], "a.txt")], null);
   uploads.remove(uploads.all.value[0]!.id);
   assert.deepEqual([await added, sent], ["cancelled", 0]);
 });

@@ -56,6 +56,8 @@ export class FrameScript {
 export function rowsOf(state: ScreenState): string[] {
   return state.rows.map((row) => {
     switch (row.kind) {
+      case "summary":
+        return `summary: ${row.markdown}`;
       case "user":
         return `${row.phase} user: ${row.text}`;
       case "text":

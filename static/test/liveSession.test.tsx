@@ -364,7 +364,7 @@ test("failed upload holds the message back", async () => {
   await send();
   assert.deepEqual(testSession.sent, []);
   assert.equal(root.querySelector(".send")?.getAttribute("aria-label"), "Some files are not uploaded");
-  assert.match(await renderText(<Attachments uploads={uploads} />), /too large.*Remove failed files/);
+  assert.match(await renderText(<Attachments uploads={uploads} session="s1" model={null} />), /too large.*Remove failed files/);
   uploads.remove("u");
   await renderText(<Composer live={testSession.live} />);
   await send();

@@ -26,9 +26,9 @@ test("entry shows agent, model and a cost above zero", async () => {
   assert.equal(await lineBelowTitle({ agent: "other", model: "gpt-5", usage: priced }), "other · gpt-5 | $0.51");
   assert.equal(await lineBelowTitle({ model: null }), "greenroom");
   const partly = { input_tokens: 1, output_tokens: 1, cost_usd: null, known_cost_usd: 0.25 };
-  assert.equal(await lineBelowTitle({ usage: partly }), "greenroom · demo | $0.25 + ?");
-  assert.match(root.querySelector("a")!.title, /\$0\.25 \+ \?\nSome calls have no known price$/);
-  assert.equal(await lineBelowTitle({ usage: { ...partly, known_cost_usd: 0 } }), "greenroom · demo", "unknown figures are hidden, too");
+  assert.equal(await lineBelowTitle({ usage: partly }), "greenroom · demo | $0.25 + price unknown");
+  assert.match(root.querySelector("a")!.title, /\$0\.25 \+ price unknown\nSome calls have no known price\.$/);
+  assert.equal(await lineBelowTitle({ usage: { ...partly, known_cost_usd: 0 } }), "greenroom · demo | price unknown");
   assert.equal(await lineBelowTitle({ state: "awaiting_confirmation" }), "waits for you | greenroom · demo");
 });
 

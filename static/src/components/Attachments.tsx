@@ -1,16 +1,29 @@
 // Files of the message draft: uploading, uploaded, or failed.
 
+import { useEffect } from "preact/hooks";
 import { bytes } from "../format";
+import { isPicture, pictureNote } from "../state/pictures";
+import { loadOptions } from "../state/serverOptions";
 import type { UploadList } from "../state/uploads";
+import { fileAddress } from "../wire/rest";
 import { Icon } from "./Icon";
+import { Thumbnail } from "./Thumbnail";
 
-export function Attachments({ uploads }: { uploads: UploadList }) {
+interface AttachmentsProps {
+  uploads: UploadList;
+  session: string;
+  model: string | null;
+}
+
+export function Attachments({ uploads, session, model }: AttachmentsProps) {
+  useEffect(() => void loadOptions(), []);
   const all = uploads.all.value;
+  const note = pictureNote(model, all.map(({ name }) => name));
   return (
     <ul class="attachments" aria-label="Attached files">
       {all.map(({ id, name, size, progress, path, problem }) => (
         <li key={id} class={problem ? "attachment refused" : "attachment"}>
-          <Icon name="file" />
+          {path && isPicture(path) ? <Thumbnail address={fileAddress(session, path)!} name={name} /> : <Icon name="file" />}
           <span class="attachment-name" dir="auto" title={name}>
             {name}
           </span>
@@ -26,6 +39,7 @@ export function Attachments({ uploads }: { uploads: UploadList }) {
           </button>
         </li>
       ))}
+      {note && <li class="under" role="status">{note}</li>}
       {all.some(({ problem }) => problem) && <li class="under">Remove failed files or attach them again.</li>}
     </ul>
   );

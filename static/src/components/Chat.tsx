@@ -113,7 +113,7 @@ export function Chat({ live }: { live: LiveSession }) {
   };
 
   const view = (row: ChatRow) => {
-    const known = drawn.current.get(row) ?? <RowView key={row.key} row={row} />;
+    const known = drawn.current.get(row) ?? <RowView key={row.key} row={row} session={live.isRecorded ? undefined : live.id} />;
     drawn.current.set(row, known);
     return known;
   };

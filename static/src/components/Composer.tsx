@@ -39,7 +39,7 @@ export function Composer({ live }: { live: LiveSession }) {
 
   return (
     <div class="composer">
-      {attached && <Attachments uploads={uploads} />}
+      {attached && <Attachments uploads={uploads} session={live.id} model={live.state.value.model} />}
       <TextField
         label="Message"
         placeholder={atWork ? "Queue a message, or steer the agent" : "Describe what to do next"}
@@ -48,7 +48,7 @@ export function Composer({ live }: { live: LiveSession }) {
         focus
         onChange={change}
         onSend={send}
-        onFiles={(files) => uploads.add(files)}
+        onFiles={(files) => uploads.add(files, live.state.peek().model)}
         sendLabel={uploads.isIncomplete ? "Some files are not uploaded" : atWork ? "Queue" : "Send"}
         sendDisabled={isEmpty || uploads.isIncomplete}
       />

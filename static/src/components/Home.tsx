@@ -2,9 +2,11 @@
 
 import { useEffect, useLayoutEffect, useState } from "preact/hooks";
 import type { TaskChoices } from "../state/startTask";
+import { EFFORT_NAMES, EFFORTS } from "../state/effort";
 import { newest } from "../state/sessionList";
 import { loadOptions, options } from "../state/serverOptions";
 import { attachFiles, choices, files, missing, missingText, openTask, problem, start, starting, startWithoutFiles, task, writeTask } from "../state/taskDraft";
+import type { EffortChoice } from "../wire/event";
 import { DropZone } from "./DropZone";
 import { Icon } from "./Icon";
 import { lazy } from "./lazy";
@@ -48,9 +50,10 @@ export function Home() {
             sendLabel={starting.value ? "Starting…" : missing.value ? "Some files are missing" : "Start"}
             sendDisabled={starting.value || missing.value !== null || !task.value.trim()}
           />
-          {files.value.length > 0 && <TaskFiles files={files.value} onChange={(left) => (files.value = left)} />}
+          {files.value.length > 0 && <TaskFiles files={files.value} model={choices.value.model} onChange={(left) => (files.value = left)} />}
           <div class="task-choices">
             <ModelChoice chosen={choices.value} onChange={choose} />
+            <EffortSelect chosen={choices.value} onChange={choose} />
             <button type="button" class="fold" aria-expanded={unfolded} onClick={() => setUnfolded(!unfolded)}>
               <Icon name="chevron" /> More options
             </button>
@@ -73,7 +76,7 @@ export function Home() {
 
 /** Reports if a folded option is set. */
 function hasMore(): boolean {
-  const { model: _, ...more } = choices.peek();
+  const { model: _, effort: __, ...more } = choices.peek();
   return Object.values(more).some((value) => value !== undefined);
 }
 
@@ -92,6 +95,27 @@ function ModelChoice({ chosen, onChange }: { chosen: TaskChoices; onChange: (cho
         {models.map(({ name, demo, needs }) => (
           <option key={name} value={name} disabled={Boolean(needs)}>
             {demo ? `${name} (scripted, needs no key)` : needs ? `${name} (needs ${needs})` : name}
+          </option>
+        ))}
+      </select>
+    </label>
+  );
+}
+
+function EffortSelect({ chosen, onChange }: { chosen: TaskChoices; onChange: (chosen: TaskChoices) => void }) {
+  const { models = [], defaults } = options.value ?? {};
+  if (models.length === 0) return null;
+  return (
+    <label class="model-choice">
+      <span class="muted">Effort</span>
+      <select
+        class="field"
+        value={chosen.effort ?? defaults?.effort ?? "default"}
+        onChange={(event) => onChange({ ...chosen, effort: event.currentTarget.value as EffortChoice })}
+      >
+        {EFFORTS.map((effort) => (
+          <option key={effort} value={effort}>
+            {EFFORT_NAMES[effort]}
           </option>
         ))}
       </select>

@@ -1,9 +1,10 @@
-// Menu of models, effective from the next turn.
+// Menu of models and their effort, effective from the next turn.
 
 import { useEffect, useLayoutEffect, useRef } from "preact/hooks";
 import { loadOptions, options, optionsError } from "../state/serverOptions";
 import { isDemo, DEMO_NOTE } from "../state/demoModel";
 import type { LiveSession } from "../state/liveSession";
+import { EffortChoice } from "./EffortChoice";
 import { ErrorNotice } from "./ErrorNotice";
 
 export function ModelMenu({ live, onChosen }: { live: LiveSession; onChosen: () => void }) {
@@ -36,6 +37,7 @@ export function ModelMenu({ live, onChosen }: { live: LiveSession; onChosen: () 
           {isDemo(name) && <span class="menu-needs">{DEMO_NOTE}</span>}
         </button>
       ))}
+      <EffortChoice live={live} />
     </div>
   );
 }

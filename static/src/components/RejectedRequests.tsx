@@ -49,7 +49,7 @@ function RejectedRequest({ live, sent }: { live: LiveSession; sent: PendingReque
     if (!written) return;
     const uploads = uploadsOf(live.id);
     setIsAttaching(true);
-    const problem = await uploads.add([new File([written.content], "message.txt", { type: "text/plain" })]);
+    const problem = await uploads.add([new File([written.content], "message.txt", { type: "text/plain" })], null);
     setIsAttaching(false);
     setWhy(problem);
     // The user may have left and reopened the session. The newer screen then shows the file.

@@ -3,16 +3,18 @@
 import { useState } from "preact/hooks";
 import { escapeInvisible } from "../escapes";
 import { useScrollFocus } from "../dom/scrollFocus";
-import type { NoticeRow, PlanRow, ChatRow, TextRow, UserRow } from "../state/rows";
+import type { NoticeRow, PlanRow, ChatRow, SummaryRow, TextRow, UserRow } from "../state/rows";
+import { AttachedFiles } from "./AttachedFiles";
 import { Icon } from "./Icon";
 import { Markdown } from "./Markdown";
 import { ToolCall } from "./ToolCall";
 import { TruncationNote } from "./TruncationNote";
 
-export function RowView({ row }: { row: ChatRow }) {
+/** `session`: session of attached files. A recording has none. */
+export function RowView({ row, session }: { row: ChatRow; session?: string | undefined }) {
   switch (row.kind) {
     case "user":
-      return <UserMessage row={row} />;
+      return <UserMessage row={row} session={session} />;
     case "text":
       return <AgentText row={row} />;
     case "thinking":
@@ -21,12 +23,14 @@ export function RowView({ row }: { row: ChatRow }) {
       return <ToolCall row={row} />;
     case "plan":
       return <Plan row={row} />;
+    case "summary":
+      return <Summary row={row} />;
     case "notice":
       return <Notice row={row} />;
   }
 }
 
-function UserMessage({ row }: { row: UserRow }) {
+function UserMessage({ row, session }: { row: UserRow; session: string | undefined }) {
   // The queue shows queued messages. Withdrawn ones are hidden.
   if (row.phase === "queued" || row.phase === "withdrawn") return null;
   return (
@@ -34,7 +38,7 @@ function UserMessage({ row }: { row: UserRow }) {
       <div class="bubble" dir="auto" onMouseEnter={(event) => (event.currentTarget.title = new Date(row.at).toLocaleString())}>
         {row.text}
       </div>
-      {row.attachments.length > 0 && <span class="under" dir="auto">with {row.attachments.join(", ")}</span>}
+      {row.attachments.length > 0 && <AttachedFiles paths={row.attachments} session={session} />}
       {row.mode === "steer" && <span class="under">steered</span>}
     </article>
   );
@@ -62,6 +66,24 @@ function Thinking({ row }: { row: TextRow }) {
       </button>
       {shown && <div class="thought" dir="auto">{row.text}</div>}
       {shown && <TruncationNote truncated={row.truncated} />}
+    </div>
+  );
+}
+
+/** The agent continues from the summary. The conversation above stays readable. */
+function Summary({ row }: { row: SummaryRow }) {
+  const [unfolded, setUnfolded] = useState(false);
+  return (
+    <div class="row summary">
+      <button type="button" class="fold" aria-expanded={unfolded} onClick={() => setUnfolded(!unfolded)}>
+        <Icon name="chevron" /> Conversation summarised
+      </button>
+      {unfolded && (
+        <div class="summary-text">
+          <Markdown text={row.markdown} open={false} />
+          <TruncationNote truncated={row.truncated} />
+        </div>
+      )}
     </div>
   );
 }

@@ -1,27 +1,35 @@
 // Facts of a session for “About this session”.
 
-import { cost, costSoFar, plural, tokens } from "../format";
+import { useEffect } from "preact/hooks";
+import { cost, costNote, costSoFar, plural, tokens } from "../format";
 import { isDemo } from "../state/demoModel";
+import { EFFORT_NAMES } from "../state/effort";
 import type { LiveSession } from "../state/liveSession";
+import { loadOptions, options } from "../state/serverOptions";
 import { usageTotals } from "../state/screenState";
 import type { Session } from "../wire/frame";
 import { BudgetField } from "./BudgetField";
 
 export function SessionFacts({ live, listed }: { live: LiveSession; listed: Session | undefined }) {
+  useEffect(() => void loadOptions(), []);
   const state = live.state.value;
   const { session, usage } = state;
   const { read, written, cost: spent } = usageTotals(state, listed);
+  const pricesAsOf = options.value?.prices_as_of;
   const facts: [string, string | null | undefined][] = [
     ["Isolation", state.isolation ?? "Unknown until the sandbox starts"],
     ["Model", state.model && isDemo(state.model) ? `${state.model} (scripted, no real model)` : state.model],
+    ["Effort", state.effort && EFFORT_NAMES[state.effort]],
     ["Agent", session?.agent],
     ["Image", session?.image],
     ["Sandbox", session?.sandbox],
     ["Context", usage?.context_limit ? `${tokens(usage.context_used)} of ${tokens(usage.context_limit)} tokens` : null],
     ["Read", read ? `${tokens(read)} tokens` : null],
     ["Written", written ? `${tokens(written)} tokens` : null],
-    ["Cost", spent.usd > 0 ? costSoFar(spent) : null],
-    ["Budget", session?.budget_usd ? `${costSoFar(spent)} of ${cost(session.budget_usd)} spent` : null],
+    ["Cost", costSoFar(spent)],
+    ["", costNote(spent)],
+    ["Prices", pricesAsOf && `As of ${pricesAsOf}`],
+    ["Budget", session?.budget_usd ? `${costSoFar(spent) || cost(0)} of ${cost(session.budget_usd)} spent` : null],
     ["Events", plural(state.lastSeq, "event")],
     ["Id", session?.id],
   ];

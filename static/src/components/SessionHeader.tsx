@@ -1,11 +1,12 @@
 // Header of a session: title, model, context, cost, budget.
 
-import { cost, costSoFar, PRICE_UNKNOWN, tokens } from "../format";
+import { cost, costNote, costSoFar, tokens } from "../format";
 import { currentSession, toggleWorkspace } from "../state/currentSession";
 import { MOD } from "../state/keys";
 import { sessionOf } from "../state/sessionList";
 import type { LiveSession } from "../state/liveSession";
 import { isDemo, DEMO_NOTE } from "../state/demoModel";
+import { EFFORT_NAMES } from "../state/effort";
 import { usageTotals, type ScreenState, type SpentCost } from "../state/screenState";
 import type { Session } from "../wire/frame";
 import { Icon } from "./Icon";
@@ -58,11 +59,17 @@ function WorkspaceButton() {
 }
 
 function Model({ live }: { live: LiveSession }) {
-  const { model, agentState, connection } = live.state.value;
+  const { model, effort, agentState, connection } = live.state.value;
   if (!model) return null;
   const demo = isDemo(model);
-  const label = demo ? <Demo /> : model;
-  const explained = demo ? `scripted demo. ${DEMO_NOTE}` : model;
+  const level = effort ? EFFORT_NAMES[effort].toLowerCase() : "";
+  const label = (
+    <>
+      {demo ? <Demo /> : model}
+      {level && ` · ${level}`}
+    </>
+  );
+  const explained = [demo ? `scripted demo. ${DEMO_NOTE}` : model, level && `effort ${level}`].filter(Boolean).join(", ");
   const fixed = agentState === "ended" || connection.phase === "recorded";
   if (fixed) return <span class="badge model" title={explained}>{label}</span>;
   return (
@@ -89,7 +96,7 @@ function UsageSummary({ state, listed }: { state: ScreenState; listed: Session |
       <Context state={state} />
       <Budget usd={state.session?.budget_usd} spent={cost} />
       {all > 0 && <span class="tokens">{tokens(all)} tokens</span>}
-      {cost.usd > 0 && <span title={cost.isComplete ? undefined : PRICE_UNKNOWN}>{costSoFar(cost)}</span>}
+      {costSoFar(cost) && <span title={costNote(cost)}>{costSoFar(cost)}</span>}
     </div>
   );
 }
@@ -104,7 +111,7 @@ function Context({ state }: { state: ScreenState }) {
 
 function Budget({ usd, spent }: { usd: number | null | undefined; spent: SpentCost }) {
   if (!usd) return null;
-  return <Meter name="Budget" share={spent.usd / usd} label={`Budget: ${costSoFar(spent)} of ${cost(usd)} spent`} />;
+  return <Meter name="Budget" share={spent.usd / usd} label={`Budget: ${costSoFar(spent) || cost(0)} of ${cost(usd)} spent`} />;
 }
 
 function Meter({ name, share, label }: { name: string; share: number; label: string }) {

@@ -1,7 +1,7 @@
 // List entry of a session: title and time, then agent, model and cost.
 
 import { now } from "../clock";
-import { costSoFar, PRICE_UNKNOWN, relativeTime } from "../format";
+import { costNote, costSoFar, relativeTime } from "../format";
 import { currentState, isOnScreen } from "../state/currentSession";
 import { costOfSession } from "../state/screenState";
 import type { Session } from "../wire/frame";
@@ -11,13 +11,13 @@ import { StateDot } from "./StateDot";
 export function SessionItem({ session, current }: { session: Session; current: boolean }) {
   const title = session.title || "Untitled";
   const cost = costOfSession(session.usage);
-  const spent = cost.usd > 0 && costSoFar(cost);
+  const spent = costSoFar(cost);
   const state = (isOnScreen(session.id) && currentState.value) || session.state;
   const made = [session.agent, session.model].filter(Boolean).join(" · ");
   const waits = state === "awaiting_confirmation";
   return (
     <li class={current ? "session-item current" : "session-item"}>
-      <a href={`/sessions/${session.id}`} aria-current={current ? "page" : undefined} title={[title, made, spent, spent && !cost.isComplete && PRICE_UNKNOWN].filter(Boolean).join("\n")}>
+      <a href={`/sessions/${session.id}`} aria-current={current ? "page" : undefined} title={[title, made, spent, costNote(cost)].filter(Boolean).join("\n")}>
         <StateDot state={state} />
         <span class="session-title" dir="auto">{title}</span>
         <time>{relativeTime(session.updated_at, now.value)}</time>

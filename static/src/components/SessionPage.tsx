@@ -70,7 +70,7 @@ function OpenedSession({ live }: { live: LiveSession }) {
   return (
     <DropZone
       hint="Drop to attach to your next message"
-      onFiles={agentState === "ended" ? null : (files) => uploadsOf(live.id).add(files)}
+      onFiles={agentState === "ended" ? null : (files) => uploadsOf(live.id).add(files, live.state.peek().model)}
     >
       <SessionView
         live={live}

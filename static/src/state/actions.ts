@@ -1,6 +1,7 @@
 // Reducers of actions: requests of the user and tool calls of the agent.
 
 import { cost } from "../format";
+import { EFFORT_NAMES, modelText } from "./effort";
 import type { ActionEvent, ActionArguments } from "../wire/event";
 import { putPlan, putRow, removeRow, announce, type ScreenDraft } from "./screenDraft";
 import { noText, wholeText, type NoticeRow, type ToolRow } from "./rows";
@@ -42,8 +43,11 @@ const ACTION_REDUCERS: { [K in keyof ActionArguments]: ActionReducer<K> } = {
     if (draft.approval?.request === request) draft.approval = { ...draft.approval, reason };
   },
   set_model(draft, event) {
-    draft.model = event.args.model;
-    notice(draft, event, "quiet", `Model: ${event.args.model}`);
+    const { model, effort = null } = event.args;
+    const isSameModel = draft.model === model && draft.effort !== effort;
+    draft.model = model;
+    draft.effort = effort;
+    notice(draft, event, "quiet", isSameModel ? `Effort: ${EFFORT_NAMES[effort ?? "default"]}` : modelText(model, effort));
   },
   set_budget(draft, event) {
     const budget_usd = event.args.usd ?? null;

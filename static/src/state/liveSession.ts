@@ -4,7 +4,7 @@ import { batch, signal, type ReadonlySignal } from "@preact/signals";
 import { newId } from "../id";
 import { loadLazy } from "../loadLazy";
 import { firstPaint } from "../firstPaint";
-import type { ApprovalDecision, SessionEvent, MessageMode } from "../wire/event";
+import type { ApprovalDecision, EffortChoice, SessionEvent, MessageMode } from "../wire/event";
 import { isEvent, type ServerFrame, type StatusFrame, type ClientRequest } from "../wire/frame";
 import { getSession, RestError, signedOut } from "../wire/rest";
 import { tooLongError } from "../wire/frameLimit";
@@ -92,6 +92,11 @@ export class LiveSession {
 
   setModel(model: string): void {
     this.request({ action: "set_model", args: { model } });
+  }
+
+  /** Changes the reasoning effort, from the next turn. */
+  setEffort(effort: EffortChoice): void {
+    this.request({ action: "initialize", args: { effort } });
   }
 
   /** Changes the budget. `null` removes it. */

@@ -11,7 +11,10 @@ const TOOL_OUTCOMES: Record<ToolStatus, ToolEnd["outcome"]> = { completed: "ok",
 
 type ObservationReducer<K extends keyof ObservationExtras> = (draft: ScreenDraft, event: ObservationEvent<K>) => void;
 
-const OBSERVATION_REDUCERS: { [K in keyof ObservationExtras]: ObservationReducer<K> } = {
+/** Reducers of the declared kinds, and of a kind that agents send before its declaration. */
+type ObservationReducers = { [K in keyof ObservationExtras]: ObservationReducer<K> } & { compaction(draft: ScreenDraft, event: ObservationEvent): void };
+
+const OBSERVATION_REDUCERS: ObservationReducers = {
   run(draft, event) {
     const { exit_code: code, duration_ms } = event.extras;
     endTool(draft, event, code === 0 ? "ok" : code === undefined && !event.extras.timed_out ? "stopped" : "failed", duration_ms);
@@ -42,6 +45,11 @@ const OBSERVATION_REDUCERS: { [K in keyof ObservationExtras]: ObservationReducer
     const truncated = truncationOf(event.extras);
     putPlan(draft, { kind: "plan", key, item, at, markdown, truncated, items: event.extras.items, superseded: false });
   },
+  compaction(draft, event: ObservationEvent) {
+    const { seq, at, content: markdown } = event;
+    putRow(draft, { kind: "summary", key: `summary:${seq}`, at, markdown, truncated: truncationOf(event.extras) });
+    announce(draft, seq, "Conversation summarised");
+  },
   confirm(draft, event) {
     const { request, action, risk, options } = event.extras;
     draft.approval = { request, action, risk, options, explanation: event.content };
@@ -56,6 +64,7 @@ const OBSERVATION_REDUCERS: { [K in keyof ObservationExtras]: ObservationReducer
   usage(draft, event) {
     const { total_cost_usd, known_cost_usd } = event.extras;
     draft.usage = event.extras;
+    draft.isEstimated ||= event.extras.estimated === true;
     draft.knownCost = Math.max(draft.knownCost, total_cost_usd ?? known_cost_usd ?? 0);
     draft.model = event.extras.model;
   },

@@ -62,6 +62,7 @@ function applyStatus(draft: ScreenState, frame: StatusFrame): void {
         draft.session = frame.session;
         // Events are more exact and may have arrived before.
         draft.model ??= frame.session.model ?? null;
+        if (draft.effort === undefined) draft.effort = frame.session.effort;
         draft.reason = frame.session.reason ?? null;
       }
       enterState(draft, frame.state ?? frame.session?.state ?? draft.agentState);

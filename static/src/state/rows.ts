@@ -70,6 +70,15 @@ export interface PlanRow {
   superseded: boolean;
 }
 
+/** Summary that replaces the earlier conversation in the model's context. */
+export interface SummaryRow {
+  kind: "summary";
+  key: string;
+  at: string;
+  markdown: string;
+  truncated?: TruncationMark | undefined;
+}
+
 export interface NoticeRow {
   kind: "notice";
   key: string;
@@ -81,7 +90,7 @@ export interface NoticeRow {
   detail?: string;
 }
 
-export type ChatRow = UserRow | TextRow | ToolRow | PlanRow | NoticeRow;
+export type ChatRow = UserRow | TextRow | ToolRow | PlanRow | SummaryRow | NoticeRow;
 
 /** Open request for the user's approval. */
 export interface ApprovalRequest {

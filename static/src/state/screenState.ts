@@ -1,6 +1,6 @@
 // Screen state of one session. Built from frames by `reduce`.
 
-import type { AgentState, SandboxPhase, QueueItem, UsageExtras } from "../wire/event";
+import type { AgentState, SandboxPhase, QueueItem, ReasoningEffort, UsageExtras } from "../wire/event";
 import type { Session, ClientRequest } from "../wire/frame";
 import type { SocketEndReason } from "../wire/socket";
 import type { PlanRow, ApprovalRequest, ChatRow } from "./rows";
@@ -63,7 +63,11 @@ export interface ScreenState {
   usage: UsageExtras | null;
   /** Highest cost reported by events, in USD. Events without a known price never lower it. */
   knownCost: number;
+  /** True if an event reported an estimated usage. */
+  isEstimated: boolean;
   model: string | null;
+  /** Reasoning effort. `null`: the model's own. `undefined`: not known yet. */
+  effort: ReasoningEffort | null | undefined;
   sandbox: SandboxStatus | null;
   isolation: string | null;
   /** Newest plan. */
@@ -99,7 +103,9 @@ export const emptyState: ScreenState = {
   approval: null,
   usage: null,
   knownCost: 0,
+  isEstimated: false,
   model: null,
+  effort: undefined,
   sandbox: null,
   isolation: null,
   plan: null,
@@ -134,20 +140,25 @@ export interface SpentCost {
   usd: number;
   /** False if the price of a call is unknown. The real cost is higher then. */
   isComplete: boolean;
+  /** True if the usage of a call is an estimate. */
+  isEstimated: boolean;
 }
 
 /** Returns the cost from a session's own figures. */
 export function costOfSession(usage: Session["usage"]): SpentCost {
-  return { usd: usage?.cost_usd ?? usage?.known_cost_usd ?? 0, isComplete: !usage || usage.cost_usd !== null };
+  const isComplete = !usage || usage.cost_usd !== null;
+  return { usd: usage?.cost_usd ?? usage?.known_cost_usd ?? 0, isComplete, isEstimated: usage?.estimated === true };
 }
 
 /**
  * Returns the cost on the screen. `listed`: session from REST, which covers events without a price.
  */
-export function costOfScreen({ usage, session, knownCost }: ScreenState, listed?: Session): SpentCost {
-  if (typeof usage?.total_cost_usd === "number") return { usd: usage.total_cost_usd, isComplete: true };
+export function costOfScreen({ usage, session, knownCost, isEstimated: isMarked }: ScreenState, listed?: Session): SpentCost {
   const views = [costOfSession(session?.usage), costOfSession(listed?.usage)];
-  return { usd: Math.max(knownCost, ...views.map(({ usd }) => usd)), isComplete: !usage && views.every(({ isComplete }) => isComplete) };
+  const isEstimated = isMarked || views.some((view) => view.isEstimated);
+  if (typeof usage?.total_cost_usd === "number") return { usd: usage.total_cost_usd, isComplete: true, isEstimated };
+  const isComplete = !usage && views.every((view) => view.isComplete);
+  return { usd: Math.max(knownCost, ...views.map(({ usd }) => usd)), isComplete, isEstimated };
 }
 
 /** Returns the tokens read and written, and the cost. */

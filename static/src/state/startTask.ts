@@ -5,13 +5,13 @@ import { storeText } from "../storage";
 import { navigate, route } from "../route";
 import { createSession, sendMessage, type NewSession } from "../wire/lazyRest";
 import { getSession, RestError } from "../wire/rest";
-import { uploadFile } from "../wire/upload";
+import { uploadAttachment } from "./uploadAttachment";
 import { refreshSessions } from "./sessionList";
 import * as written from "./taskDraft";
 import { missingText, without, type MissingFiles } from "./taskDraft";
 
 /** Choices of the user beside the task. */
-export interface TaskChoices extends Pick<NewSession, "agent" | "model" | "image" | "directory"> {
+export interface TaskChoices extends Pick<NewSession, "agent" | "model" | "effort" | "image" | "directory"> {
   /** Budget in USD as typed, which may not be a number yet. */
   budget?: string;
 }
@@ -107,7 +107,7 @@ async function startWithFiles(last: { current: StartAttempt | null }, begun: Sta
   last.current = Object.assign(attempt, { session: id });
   const attachments = [...(attempt.attachments ?? [])];
   for (const file of files) {
-    const path = attempt.uploaded.get(file) ?? (await uploadFile(id, file, () => {}, new AbortController().signal));
+    const path = attempt.uploaded.get(file) ?? (await uploadAttachment(id, file, rest.model, () => {}, new AbortController().signal));
     attempt.uploaded.set(file, path);
     attachments.push(path);
   }

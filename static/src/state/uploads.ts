@@ -50,9 +50,9 @@ export class UploadList {
     return this.all.value.some(({ path }) => path === undefined);
   }
 
-  /** Uploads files. Returns the first problem, or `null`. */
-  async add(files: Iterable<File>): Promise<string | null> {
-    const problems = await Promise.all([...files].map((file) => this.send(file)));
+  /** Uploads files for a model. Returns the first problem, or `null`. */
+  async add(files: Iterable<File>, model: string | null): Promise<string | null> {
+    const problems = await Promise.all([...files].map((file) => this.send(file, model)));
     return problems.find((problem) => problem !== null) ?? null;
   }
 
@@ -71,14 +71,14 @@ export class UploadList {
     this.all.value = [];
   }
 
-  private async send(file: File): Promise<string | null> {
+  private async send(file: File, model: string | null): Promise<string | null> {
     const id = newId();
     const abort = new AbortController();
     this.aborts.set(id, abort);
     this.all.value = [...this.all.value, { id, name: file.name, size: file.size, progress: 0 }];
     try {
-      const { uploadFile } = await loadLazy();
-      const path = await uploadFile(this.session, file, (progress) => this.change(id, { progress }), abort.signal);
+      const { uploadAttachment } = await loadLazy();
+      const path = await uploadAttachment(this.session, file, model, (progress) => this.change(id, { progress }), abort.signal);
       this.change(id, { path, progress: 1 });
       return null;
     } catch (error) {

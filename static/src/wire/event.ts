@@ -6,9 +6,11 @@ import type { Action, EventSource, ModelUsage, ObservationKind } from "./generat
 export type {
   AgentState,
   ApprovalDecision,
+  EffortChoice,
   MessageMode,
   PlanItem,
   QueueItem,
+  ReasoningEffort,
   SandboxPhase,
   ToolFileChange,
   ToolKind,
@@ -20,8 +22,11 @@ export type {
 /** Sender of an event. */
 export type EventOrigin = EventSource;
 
-/** Usage of a call. `known_cost_usd` is the cost of the other calls if a price is unknown. */
-export type UsageExtras = ModelUsage & { known_cost_usd?: number | null };
+/**
+ * Usage of a call. `known_cost_usd` is the cost of the other calls if a price is unknown. An
+ * `estimated` usage was not reported by the provider.
+ */
+export type UsageExtras = ModelUsage & { known_cost_usd?: number | null; estimated?: boolean };
 
 /** Arguments of each action. */
 export type ActionArguments = { [A in Action as A["action"]]: A["args"] };

@@ -1,6 +1,6 @@
 // Frames of the session socket, both ways.
 
-import type { AgentState, SessionEvent } from "./event";
+import type { AgentState, ReasoningEffort, SessionEvent } from "./event";
 import type { ClientRequest as GeneratedRequest, Delta, ErrorFrame, StatusFrame as GeneratedStatusFrame } from "./generated/types";
 
 export type { Delta as DeltaFrame, DeltaKind, ErrorFrame } from "./generated/types";
@@ -13,6 +13,8 @@ export interface Session {
   reason?: string | null;
   agent?: string | null;
   model?: string | null;
+  /** `null`: the model's own default. */
+  effort?: ReasoningEffort | null;
   image?: string | null;
   sandbox?: string | null;
   created_at: string;
@@ -25,6 +27,8 @@ export interface Session {
     cost_usd: number | null;
     /** Cost of the other calls if the price of one is unknown. */
     known_cost_usd?: number;
+    /** True if the usage of a call is an estimate. */
+    estimated?: boolean;
   } | null;
   budget_usd?: number | null;
   archived?: boolean;

@@ -1,7 +1,7 @@
 // REST calls that the first view does not need: new sessions, earlier events, session menu, admin.
 
 import type { OpenApiDocument } from "../state/openapi";
-import type { SessionEvent } from "./event";
+import type { EffortChoice, SessionEvent } from "./event";
 import type { Session } from "./frame";
 import { call, RestError, sessionPath, signedOut } from "./rest";
 
@@ -35,6 +35,7 @@ export interface NewSession {
   task?: string;
   agent?: string;
   model?: string;
+  effort?: EffortChoice;
   image?: string;
   directory?: string;
   budget_usd?: number;

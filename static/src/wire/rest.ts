@@ -1,7 +1,7 @@
 // REST calls of the first view. `lazyRest.ts` has the others. The browser adds the cookie.
 
 import { signal } from "@preact/signals";
-import type { SessionEvent } from "./event";
+import type { ReasoningEffort, SessionEvent } from "./event";
 import type { Session } from "./frame";
 
 /** True after the server rejected this browser's cookie. */
@@ -35,13 +35,22 @@ export interface SessionListPage {
 export const listSessions = (q: string, archived: boolean, limit: number, signal: AbortSignal): Promise<SessionListPage> =>
   call("GET", `/sessions?${new URLSearchParams({ q, archived: String(archived), limit: String(limit) })}`, { signal });
 
+export interface OfferedModel {
+  name: string;
+  demo: boolean;
+  takes_images: boolean;
+  /** Environment variable that the server lacks for the model. */
+  needs?: string;
+}
+
 /** Options that the server offers. */
 export interface ServerOptions {
   agents: { name: string }[];
-  /** `needs`: environment variable that the server lacks for the model. */
-  models: { name: string; demo: boolean; needs?: string }[];
+  models: OfferedModel[];
   limits: { upload_bytes: number; memory_bytes: number; cpus: number };
-  defaults: { agent: string; model: string; image: string };
+  defaults: { agent: string; model: string; effort: ReasoningEffort | null; image: string };
+  /** Month of the last check of the prices. */
+  prices_as_of: string;
   sandbox: { driver: string; isolation: string; network: string };
 }
 
@@ -54,6 +63,16 @@ export const newestEvents = async (id: string, count: number): Promise<SessionEv
   (await call<{ items: SessionEvent[] }>("GET", `${sessionPath(id)}/events?last=${count}`, { silenceMs: 2000 })).items;
 
 export const sessionPath = (id: string) => `/sessions/${encodeURIComponent(id)}`;
+
+/**
+ * Returns the address of a file in the workspace. Returns `undefined` for a path that leads
+ * elsewhere: the browser resolves dots.
+ */
+export function fileAddress(session: string, path: string): string | undefined {
+  const parts = path.split("/");
+  if (parts.some((part) => part === "" || part === "." || part === "..")) return undefined;
+  return `/api${sessionPath(session)}/files/${parts.map(encodeURIComponent).join("/")}`;
+}
 
 /**
  * Limit of silence in milliseconds. A network can disappear without an error, for example after

@@ -1,6 +1,6 @@
 // Upload of a file into a session's workspace. XMLHttpRequest reports progress; `fetch` does not.
 
-import { errorFrom, RestError } from "./rest";
+import { errorFrom, fileAddress, RestError } from "./rest";
 
 /** Directory in the workspace. */
 const UPLOAD_DIRECTORY = "uploads";
@@ -31,8 +31,7 @@ export function uploadName(name: string, attempt: number): string {
 function putFile(session: string, path: string, file: File, onProgress: (share: number) => void, signal: AbortSignal) {
   return new Promise<{ status: number; text: string }>((resolve, reject) => {
     const request = new XMLHttpRequest();
-    const address = path.split("/").map(encodeURIComponent).join("/");
-    request.open("PUT", `/api/sessions/${encodeURIComponent(session)}/files/${address}`);
+    request.open("PUT", fileAddress(session, path)!);
     request.setRequestHeader("Content-Type", "application/octet-stream");
     request.setRequestHeader("If-None-Match", "*");
     request.upload.onprogress = ({ loaded, total }) => onProgress(total > 0 ? loaded / total : 0);
