@@ -107,7 +107,7 @@ test("effort stands beside the model and is changed alone", async () => {
   testSession.play(script);
   await settled();
   assert.equal(model().textContent, "gpt-5 · high");
-  assert.deepEqual(rowsOf(testSession.live.state.peek()), ["quiet: Effort: High"]);
+  assert.deepEqual(rowsOf(testSession.live.state.peek()), ["quiet: Model: gpt-5, effort: High"]);
   testSession.play(script.addAction("user", "set_model", { model: "other" }));
   await settled();
   assert.equal(model().textContent, "other");

@@ -108,3 +108,50 @@ async fn files_are_attached_by_choosing_and_dropping() {
     page.is_quiet().await;
     browser.close().await;
 }
+
+/// Pastes a wide picture into the message field.
+const PASTE: &str = "const done = arguments[arguments.length - 1];
+    const canvas = Object.assign(document.createElement('canvas'), { width: 3136, height: 1000 });
+    const context = canvas.getContext('2d');
+    for (let x = 0; x < 3136; x += 1) {
+        context.fillStyle = `hsl(${x % 360} 80% 50%)`;
+        context.fillRect(x, 0, 1, 1000);
+    }
+    canvas.toBlob((blob) => {
+        const clipboardData = new DataTransfer();
+        clipboardData.items.add(new File([blob], 'image.png', { type: 'image/png' }));
+        const paste = new ClipboardEvent('paste', { clipboardData, bubbles: true, cancelable: true });
+        document.querySelector('textarea[aria-label=Message]').dispatchEvent(paste);
+        done(null);
+    });";
+
+#[tokio::test]
+#[ignore = "needs chromium and chromedriver; `cargo xtask test` brings them"]
+async fn pasted_picture_is_scaled_for_its_model_and_shown() {
+    let server = TestServer::start(
+        TestServerOptions::new(TestDriver::Process)
+            .env("LLM_MODEL", "claude-sonnet-4-5")
+            .env("LLM_BASE_URL", "http://127.0.0.1:9"),
+    )
+    .await;
+    let browser = TestBrowser::open().await;
+    let page = BrowserPage::signed_in(&browser, &server).await;
+    let session = server.rest.create(json!({})).await;
+    server.rest.until_state(&session, "idle").await;
+    page.visit(&format!("/sessions/{session}")).await;
+    page.state("Ready").await;
+
+    page.client.execute_async(PASTE, Vec::new()).await.expect("a picture is pasted");
+    page.until("it is scaled", "document.querySelector('.attachment img')?.naturalWidth === 1568").await;
+    page.shows_no_more("takes no pictures").await;
+    page.message("what is this?").await;
+    page.until("the message shows it", "document.querySelector('.row.user img')?.naturalWidth === 1568").await;
+
+    server.rest.patch(&format!("/api/sessions/{session}"), json!({ "model": "demo" })).await.expect(200);
+    page.css("[aria-label^='Model: scripted demo']").await;
+    page.client.execute_async(PASTE, Vec::new()).await.expect("a picture is pasted");
+    page.shows("demo takes no pictures. The agent gets the file.").await;
+    page.until("it is whole", "document.querySelector('.attachment img')?.naturalWidth === 3136").await;
+    page.is_quiet().await;
+    browser.close().await;
+}

@@ -1,7 +1,7 @@
 // Reducers of actions: requests of the user and tool calls of the agent.
 
 import { cost } from "../format";
-import { EFFORT_NAMES, modelText } from "./effort";
+import { modelText } from "./effort";
 import type { ActionEvent, ActionArguments } from "../wire/event";
 import { putPlan, putRow, removeRow, announce, type ScreenDraft } from "./screenDraft";
 import { noText, wholeText, type NoticeRow, type ToolRow } from "./rows";
@@ -44,10 +44,9 @@ const ACTION_REDUCERS: { [K in keyof ActionArguments]: ActionReducer<K> } = {
   },
   set_model(draft, event) {
     const { model, effort = null } = event.args;
-    const isSameModel = draft.model === model && draft.effort !== effort;
     draft.model = model;
     draft.effort = effort;
-    notice(draft, event, "quiet", isSameModel ? `Effort: ${EFFORT_NAMES[effort ?? "default"]}` : modelText(model, effort));
+    notice(draft, event, "quiet", modelText(model, effort));
   },
   set_budget(draft, event) {
     const budget_usd = event.args.usd ?? null;
