@@ -1,1 +1,0 @@
-//! Request writer: a conversation as the body of a request, in each format.
