@@ -239,6 +239,7 @@ impl ChatTranslator {
                     | SandboxPhase::Stopped,
                 ..
             }
+            | ObservationKind::Compaction { .. }
             | ObservationKind::Confirm { .. }
             | ObservationKind::Confirmed { .. }
             | ObservationKind::Queue { .. } => {}

@@ -43,7 +43,7 @@ pub const ACTIONS: [KindDeclaration; 22] = [
 ];
 
 /// Observations. Those with the sender `user` report that the user's message reached the agent.
-pub const OBSERVATIONS: [KindDeclaration; 18] = [
+pub const OBSERVATIONS: [KindDeclaration; 19] = [
     kind("run", &[Agent]),
     kind("read", &[Agent]),
     kind("write", &[Agent]),
@@ -54,6 +54,7 @@ pub const OBSERVATIONS: [KindDeclaration; 18] = [
     kind("message", &[Agent]),
     kind("think", &[Agent]),
     kind("plan", &[Agent]),
+    kind("compaction", &[Agent]),
     kind("confirm", &[Agent]),
     kind("confirmed", &[Server]),
     kind("usage", &[Server]),

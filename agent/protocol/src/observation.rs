@@ -92,6 +92,14 @@ pub enum ObservationKind {
     },
     /// Agent's plan: Markdown in `content`, stored in the workspace at `path`.
     Plan { path: String, items: Vec<PlanItem> },
+    /// The agent's model summarized the earlier conversation, and continues from the summary in
+    /// `content`.
+    Compaction {
+        /// Bytes of conversation that the summary replaces.
+        dropped_bytes: u64,
+        /// Number of newest messages of the model's conversation that stay as they were.
+        kept: u64,
+    },
     /// A person's decision is required. `options` holds the decisions that apply.
     Confirm { request: String, action: String, risk: String, options: Vec<super::action::ApprovalDecision> },
     /// The decision was taken.
@@ -324,6 +332,7 @@ impl Observation {
             | ObservationKind::Think { .. }
             | ObservationKind::Usage(_) => String::new(),
             ObservationKind::Plan { .. } => "The plan is updated.".to_owned(),
+            ObservationKind::Compaction { .. } => "The earlier conversation was summarized.".to_owned(),
             ObservationKind::Confirm { .. } => "Waiting for your decision.".to_owned(),
             ObservationKind::Confirmed { .. } => "Decided.".to_owned(),
             ObservationKind::AgentStateChanged { turn_over: true, agent_state: AgentState::Paused, .. } => {

@@ -17,6 +17,7 @@ use crate::{
 };
 
 mod browse;
+mod coercion;
 mod edit;
 mod files;
 mod finish;
@@ -122,15 +123,14 @@ impl ToolError {
     }
 }
 
-/// Parses a tool call of a model. The error text is for the model.
-pub fn parse(name: &str, arguments: Value) -> Result<Action, String> {
+/// Parses a tool call of a model, leniently where the meaning is unambiguous. The error text is for
+/// the model.
+pub fn parse(name: &str, mut arguments: Value) -> Result<Action, String> {
     let Some(tool) = TOOLS.iter().find(|tool| tool.name == name) else {
         let known: Vec<String> = TOOLS.iter().map(|tool| format!("`{}`", tool.name)).collect();
         return Err(format!("there is no tool `{name}`; the tools are {}", known.join(", ")));
     };
-    if let Value::String(broken) = &arguments {
-        return Err(format!("the arguments of `{name}` are not complete JSON ({} bytes received)", broken.len()));
-    }
+    coercion::coerce(&mut arguments, &(tool.arguments)());
     (tool.parse)(tool.name, arguments).map_err(|error| {
         format!("the arguments of `{name}` do not fit: {error}; it takes {}", schema::fields(&(tool.arguments)()))
     })

@@ -1,37 +1,34 @@
 //! Built-in turn driver: asks the model, executes its tool calls, returns the results, until the
 //! model makes no more calls.
 
-use std::{path::PathBuf, time::Duration};
-
 use futures::{FutureExt, future::BoxFuture};
 use greenroom_protocol::{
     Action, Event, Observation,
-    link::{AgentReport, AgentSettings, ProviderApi, WorkOutcome},
+    link::{AgentReport, AgentSettings, WorkOutcome},
 };
 
 use super::{
-    SteerMessage, TurnContext, TurnDriver, UserMessage,
-    conversation::{self, AgentConversation, AssistantMessage, ToolCallRequest},
+    SteerMessage, TurnContext, TurnDriver, UserMessage, cancelled,
+    conversation::{AgentConversation, ToolCallRequest},
+    failed,
     history::{self, HistoryReader},
-    model::{ModelClient, ModelError},
-    model_step::{self, IncompleteAnswer, IncompleteReason},
+    model_asker::ModelAsker,
+    model_step::StandingAnswer,
+    pictures::AttachmentOrigin,
 };
 use crate::{
-    clock, gateway,
+    agent_paths::AgentPaths,
     processes::ProcessOwner,
     tools::{self, ToolContext, ToolError},
 };
 
-/// Retries of a model step after the provider, not the gateway, broke off.
-const RETRIES: u32 = 2;
-/// Waits for the gateway: doubled from the first to the last.
-const FIRST_WAIT: Duration = Duration::from_millis(200);
-const LAST_WAIT: Duration = Duration::from_secs(2);
-/// Limit for a stop to arrive after the gateway has reported the interrupt. The stop may wait
-/// behind a long report or a dial.
-const STOP_TIMEOUT: Duration = Duration::from_secs(5);
-/// Smallest conversation that is worth sending, in bytes.
-const MIN_BUDGET: usize = 16 * 1024;
+/// Size limit of a conversation that is read from the journal, in bytes. The model then summarizes
+/// what exceeds its own limit.
+const RESTORE_LIMIT: usize = 4 * 1024 * 1024;
+/// Number of answers in a row that may reach their limit without a tool call that runs.
+const CONTINUATIONS: u32 = 8;
+/// Text for the model after an answer that reached its limit, or was paused.
+const CONTINUE: &str = "[Your answer ended at its limit of length. Continue exactly where it ended.]";
 /// Number of equal failures in a row after which the error contains a hint to the model.
 const REPEAT_HINT_AFTER: u32 = 5;
 
@@ -40,12 +37,7 @@ pub struct BuiltinDriver {
     conversation: AgentConversation,
     /// Reads the journal into `conversation`.
     reader: HistoryReader,
-    model: ModelClient,
-    /// Bytes of conversation that the model accepts. Halved when the model reports that the
-    /// conversation is too long; reset when the model changes.
-    budget: usize,
-    /// Model of the last request. A model rejects thoughts that another model signed.
-    last_model: Option<(ProviderApi, String)>,
+    model: ModelAsker,
 }
 
 /// Result of one tool call, as far as the turn is concerned.
@@ -63,20 +55,14 @@ struct RepeatedFailure {
 }
 
 impl BuiltinDriver {
-    /// Makes a driver with an empty conversation. `gateway` is the path of the gateway's socket.
-    pub fn new(gateway: PathBuf) -> BuiltinDriver {
+    /// Makes a driver with an empty conversation.
+    pub fn new(paths: &AgentPaths) -> BuiltinDriver {
         let (conversation, reader) = (AgentConversation::default(), HistoryReader::default());
-        BuiltinDriver {
-            conversation,
-            reader,
-            model: ModelClient::new(gateway),
-            budget: conversation::BUDGET,
-            last_model: None,
-        }
+        BuiltinDriver { conversation, reader, model: ModelAsker::new(paths) }
     }
 
     async fn run_steps(&mut self, context: &TurnContext) -> WorkOutcome {
-        let (mut steps, mut repeated) = (0, RepeatedFailure::default());
+        let (mut steps, mut continuations, mut repeated) = (0, 0, RepeatedFailure::default());
         loop {
             self.catch_up(context).await;
             let settings = context.settings();
@@ -85,13 +71,19 @@ impl BuiltinDriver {
                 return WorkOutcome::Failed { code: "too_many_steps".into(), detail };
             }
             steps += 1;
-            let message = match self.step(&settings, context).await {
-                Ok(message) => message,
-                Err(outcome) => return outcome,
-            };
+            let StandingAnswer { message, continues } =
+                match self.model.ask(&mut self.conversation, &settings, context).await {
+                    Ok(answer) => answer,
+                    Err(outcome) => return outcome,
+                };
             let calls = message.calls.clone();
             self.conversation.add_assistant_message(message);
-            let mut finished = calls.is_empty();
+            if !continues || calls.iter().any(|call| call.unusable.is_none()) {
+                continuations = 0;
+            } else {
+                continuations += 1;
+            }
+            let mut finished = calls.is_empty() && !continues;
             let mut calls = calls.into_iter();
             while let Some(call) = calls.next() {
                 match self.call(call, &settings, context, &mut repeated).await {
@@ -104,6 +96,16 @@ impl BuiltinDriver {
                     }
                 }
             }
+            if continuations > CONTINUATIONS {
+                let detail = format!(
+                    "the model's answer reached its limit of output tokens {continuations} times in a row; \
+                     send a message to continue"
+                );
+                return failed("model_error", detail);
+            }
+            if continues && !finished {
+                self.conversation.add_user_text(CONTINUE);
+            }
             if finished && context.steer_queue.close_if_empty() {
                 return WorkOutcome::Done;
             }
@@ -114,7 +116,7 @@ impl BuiltinDriver {
     async fn catch_up(&mut self, context: &TurnContext) {
         self.add_user_activity(context);
         for SteerMessage { command, message } in context.steer_queue.take() {
-            self.conversation.add_user_message(&message);
+            self.conversation.add_user_message(&message, AttachmentOrigin::Message);
             context.outgoing.report(AgentReport::Steered { command }).await;
         }
     }
@@ -122,108 +124,6 @@ impl BuiltinDriver {
     fn add_user_activity(&mut self, context: &TurnContext) {
         for text in context.take_user_activity() {
             self.conversation.add_user_text(&text);
-        }
-    }
-
-    /// Requests one answer of the model, with retries.
-    async fn step(&mut self, settings: &AgentSettings, context: &TurnContext) -> Result<AssistantMessage, WorkOutcome> {
-        let (mut failures, mut wait) = (0, FIRST_WAIT);
-        // Also holds the text of an earlier incomplete answer: if no more comes, the user has read
-        // that text.
-        let (mut text, mut partial) = (String::new(), false);
-        loop {
-            let incomplete = match self.ask(settings, context).await {
-                Ok(message) => return Ok(message),
-                Err(incomplete) => incomplete,
-            };
-            partial |= incomplete.partial;
-            if !incomplete.text.is_empty() {
-                text = incomplete.text;
-            }
-            let open_calls = incomplete.calls;
-            let forget_calls = |outcome| {
-                open_calls.iter().for_each(|item| context.outgoing.forget(item));
-                Err(outcome)
-            };
-            let error = match incomplete.reason {
-                IncompleteReason::Stopped => return forget_calls(self.stopped(text, partial)),
-                IncompleteReason::Failed(error) => error,
-            };
-            tracing::warn!(%error, "the model did not answer");
-            match error {
-                ModelError::Budget(detail) => return forget_calls(failed("budget", detail)),
-                ModelError::Rejected(detail) => return forget_calls(failed("model_error", detail)),
-                ModelError::TooLong(detail) if self.budget <= MIN_BUDGET => {
-                    return forget_calls(failed("model_error", detail));
-                }
-                ModelError::TooLong(_) => {
-                    self.budget /= 2;
-                    model_step::fail_unfinished_calls(open_calls, &context.outgoing).await;
-                    continue;
-                }
-                ModelError::Interrupted(detail) => {
-                    return forget_calls(tokio::select! {
-                        biased;
-                        () = context.stop.cancelled() => self.stopped(text, partial),
-                        () = clock::sleep(STOP_TIMEOUT) => failed("model_error", detail),
-                    });
-                }
-                ModelError::Unreachable(_) => {}
-                ModelError::ProviderFailed(_) | ModelError::Cut(_) => {
-                    // A gateway that is gone ends its streams. Such a failure does not count
-                    // against the model.
-                    if gateway::is_reachable(self.model.socket()).await {
-                        failures += 1;
-                    }
-                    if failures > RETRIES {
-                        return forget_calls(failed("model_error", error.to_string()));
-                    }
-                }
-            }
-            // The answer is requested again, so readers must not wait for these calls.
-            model_step::fail_unfinished_calls(open_calls, &context.outgoing).await;
-            tokio::select! {
-                biased;
-                () = context.stop.cancelled() => return Err(self.stopped(text, partial)),
-                () = clock::sleep(wait) => wait = (wait * 2).min(LAST_WAIT),
-            }
-        }
-    }
-
-    /// Records the partial answer that the user stopped, and returns the outcome.
-    fn stopped(&mut self, text: String, partial: bool) -> WorkOutcome {
-        self.conversation.add_assistant_message(AssistantMessage { text, ..AssistantMessage::default() });
-        cancelled("the model's answer", partial)
-    }
-
-    async fn ask(
-        &mut self,
-        settings: &AgentSettings,
-        context: &TurnContext,
-    ) -> Result<AssistantMessage, IncompleteAnswer> {
-        self.select_model((settings.api, settings.model.clone()));
-        self.conversation.fit(self.budget);
-        let response = tokio::select! {
-            biased;
-            () = context.stop.cancelled() => Err(IncompleteReason::Stopped),
-            answer = self.model.ask(settings, prompt(settings), self.conversation.to_send()) => answer.map_err(IncompleteReason::Failed),
-        };
-        let answer = response.map_err(|reason| IncompleteAnswer {
-            reason,
-            text: String::new(),
-            partial: false,
-            calls: Vec::new(),
-        })?;
-        model_step::relay_answer(answer, &mut self.conversation, &context.outgoing, &context.stop).await
-    }
-
-    /// Sets the model of the next request. Another model may accept more than the one before, so
-    /// the budget is reset.
-    fn select_model(&mut self, model: (ProviderApi, String)) {
-        if self.last_model.as_ref() != Some(&model) {
-            self.conversation.drop_thoughts();
-            self.budget = conversation::BUDGET;
-            self.last_model = Some(model);
         }
     }
 
@@ -236,12 +136,13 @@ impl BuiltinDriver {
     ) -> CallOutcome {
         // An answer may hold thousands of calls. The link runs between them.
         tokio::task::yield_now().await;
-        let ToolCallRequest { id, name, arguments } = call;
+        let ToolCallRequest { id, name, arguments, unusable } = call;
         if context.stop.is_cancelled() {
             context.outgoing.forget(&id);
             return CallOutcome::Stopped(cancelled("the agent between two steps", false));
         }
-        let action = match tools::parse(&name, arguments.clone()) {
+        let parsed = unusable.map_or_else(|| tools::parse(&name, arguments.clone()), Err);
+        let action = match parsed {
             Ok(action) => action,
             Err(error) => {
                 let detail = repeated.error_text(name, arguments, error);
@@ -292,7 +193,7 @@ impl BuiltinDriver {
 impl TurnDriver for BuiltinDriver {
     fn restore(&mut self, part: &[Event]) {
         part.iter().for_each(|event| self.reader.read(event, &mut self.conversation));
-        self.conversation.fit(conversation::BUDGET);
+        self.conversation.fit(RESTORE_LIMIT);
     }
 
     fn reset(&mut self) {
@@ -302,9 +203,8 @@ impl TurnDriver for BuiltinDriver {
     fn record_message(&mut self, message: UserMessage, context: &TurnContext) {
         self.reader.flush_user_activity(&mut self.conversation);
         self.add_user_activity(context);
-        // A model needs its thoughts back within a turn only.
-        self.conversation.drop_thoughts();
-        self.conversation.add_user_message(&message);
+        self.conversation.drop_opaque_values_without_calls();
+        self.conversation.add_user_message(&message, AttachmentOrigin::Message);
     }
 
     fn run_turn<'a>(&'a mut self, message: UserMessage, context: &'a TurnContext) -> BoxFuture<'a, WorkOutcome> {
@@ -340,30 +240,35 @@ impl RepeatedFailure {
     }
 }
 
-fn prompt(settings: &AgentSettings) -> String {
-    include_str!("prompt.md").replace("{directory}", &settings.directory)
-}
-
-fn cancelled(what: &str, partial: bool) -> WorkOutcome {
-    WorkOutcome::Cancelled { what: what.to_owned(), partial }
-}
-
-fn failed(code: &str, detail: String) -> WorkOutcome {
-    WorkOutcome::Failed { code: code.to_owned(), detail }
-}
-
 #[cfg(test)]
 mod tests {
-    use std::sync::{Arc, Mutex};
+    use std::{
+        path::PathBuf,
+        sync::{Arc, Mutex},
+    };
 
+    use greenroom_protocol::link::ProviderApi;
     use tokio_util::sync::CancellationToken;
 
     use super::*;
     use crate::{
         outgoing::OutgoingQueue,
         processes::ChildProcesses,
-        turn::{ApprovalWaiters, SteerQueue, conversation::ConversationEntry},
+        turn::{
+            ApprovalWaiters, SteerQueue,
+            conversation::{ConversationEntry, UserInput},
+        },
     };
+
+    fn driver() -> BuiltinDriver {
+        let (agent_socket, gateway_socket) = (PathBuf::new(), PathBuf::new());
+        BuiltinDriver::new(&AgentPaths {
+            agent_socket,
+            gateway_socket,
+            workspace: "/".into(),
+            executed_ids: PathBuf::new(),
+        })
+    }
 
     fn turn_context() -> TurnContext {
         let settings = AgentSettings {
@@ -394,7 +299,7 @@ mod tests {
             let json = format!(r#"{{"seq":1,"at":"2026-01-01T00:00:00.000Z","source":"user","item":"a1",{body}}}"#);
             serde_json::from_str::<Event>(&json).expect("an event")
         };
-        let mut driver = BuiltinDriver::new(PathBuf::new());
+        let mut driver = driver();
         driver.restore(&[
             event(r#""action":"read","args":{"path":"f"}"#),
             event(r#""observation":"read","extras":{"path":"f"},"content":"it reads""#),
@@ -403,22 +308,11 @@ mod tests {
         context.user_activity.lock().expect("lock is never poisoned: no holder panics").push("it ran".into());
         context.stop.cancel();
         driver.run_turn(UserMessage { content: "go".into(), attachments: Vec::new() }, &context).await;
-        let Some(ConversationEntry::User(text)) = driver.conversation.to_send().into_iter().next() else {
+        let Some(ConversationEntry::User(UserInput { text, .. })) = driver.conversation.to_send().into_iter().next()
+        else {
             panic!("the first entry is the user's")
         };
         let expected = "[The user did this in the sandbox: Reading file: f]\nit reads\n\nit ran\n\ngo\n\n[";
         assert!(text.starts_with(expected), "{text}");
-    }
-
-    #[test]
-    fn other_model_resets_budget() {
-        let mut driver = BuiltinDriver::new(PathBuf::new());
-        let (small, large) = ((ProviderApi::Openai, "small".to_owned()), (ProviderApi::Openai, "large".to_owned()));
-        driver.select_model(small.clone());
-        driver.budget = MIN_BUDGET;
-        driver.select_model(small);
-        assert_eq!(driver.budget, MIN_BUDGET, "the model is the same");
-        driver.select_model(large);
-        assert_eq!(driver.budget, conversation::BUDGET);
     }
 }

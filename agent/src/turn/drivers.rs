@@ -18,8 +18,8 @@ pub struct TurnDrivers(pub(super) Vec<(&'static str, OpenDriver)>);
 impl TurnDrivers {
     /// Lists every turn driver of this agent.
     pub fn new(paths: &AgentPaths) -> TurnDrivers {
-        let gateway = paths.gateway_socket.clone();
-        let open: OpenDriver = Box::new(move || Box::new(BuiltinDriver::new(gateway.clone())));
+        let paths = paths.clone();
+        let open: OpenDriver = Box::new(move || Box::new(BuiltinDriver::new(&paths)));
         TurnDrivers(vec![("builtin", open)])
     }
 

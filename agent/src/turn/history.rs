@@ -8,6 +8,7 @@ use serde_json::Value;
 use super::{
     UserActivity, UserMessage,
     conversation::{AgentConversation, AssistantMessage, ToolCallRequest},
+    pictures::AttachmentOrigin,
 };
 
 /// Size limit of one old result for the model, in bytes.
@@ -65,7 +66,7 @@ impl HistoryReader {
                 self.partial_message = None;
                 self.flush_user_activity(conversation);
                 let (content, attachments) = (observation.content.clone(), attachments.clone());
-                conversation.add_user_message(&UserMessage { content, attachments });
+                conversation.add_user_message(&UserMessage { content, attachments }, AttachmentOrigin::Journal);
             }
             ObservationKind::Message { partial: true } => self.partial_message = Some(observation.content.clone()),
             ObservationKind::Message { partial: false } => {
@@ -77,6 +78,10 @@ impl HistoryReader {
                 self.flush_user_activity(conversation);
                 self.partial_message.take().into_iter().for_each(|text| add_text(conversation, text));
                 conversation.add_user_text(INTERRUPTED);
+            }
+            ObservationKind::Compaction { kept, .. } => {
+                self.flush_user_activity(conversation);
+                conversation.compact(&observation.content, usize::try_from(*kept).unwrap_or(usize::MAX));
             }
             // Thoughts are not sent again: a provider rejects a thought without its signature. A
             // thought written with the `think` tool is that call's result, as are the observations
@@ -116,7 +121,7 @@ fn add_call(conversation: &mut AgentConversation, item: &str, action: &Action) {
             (action.name(), arguments.unwrap_or_default())
         }
     };
-    let call = ToolCallRequest { id: item.to_owned(), name: name.to_owned(), arguments };
+    let call = ToolCallRequest { id: item.to_owned(), name: name.to_owned(), arguments, unusable: None };
     conversation.add_assistant_message(AssistantMessage { calls: vec![call], ..AssistantMessage::default() });
     if let Action::Finish { .. } = action {
         conversation.add_result(item, "The turn is over.".to_owned());
@@ -143,7 +148,7 @@ mod tests {
     use greenroom_protocol::observation::EditKind;
 
     use super::*;
-    use crate::turn::conversation::ConversationEntry;
+    use crate::turn::conversation::{ConversationEntry, UserInput};
 
     fn journal(lines: &[&str]) -> Vec<Event> {
         let event = |(index, line): (usize, &&str)| {
@@ -156,7 +161,7 @@ mod tests {
     /// Compares the conversation in short form: `user: …`, `agent: … call(…)`, `result: …`.
     fn check(lines: &[&str], expected: &[&str]) {
         let short = |entry: ConversationEntry| match entry {
-            ConversationEntry::User(text) => format!("user: {text}"),
+            ConversationEntry::User(input) => format!("user: {}", input.text),
             ConversationEntry::Assistant(message) => {
                 let calls: Vec<String> =
                     message.calls.iter().map(|call| format!("{}#{}{}", call.name, call.id, call.arguments)).collect();
@@ -165,7 +170,7 @@ mod tests {
             ConversationEntry::Results { results, user } => {
                 let results: Vec<String> =
                     results.iter().map(|result| format!("{}={}", result.id, result.text)).collect();
-                format!("result: {} {user}", results.join(" "))
+                format!("result: {} {}", results.join(" "), user.text)
             }
         };
         let (mut reader, mut conversation) = (HistoryReader::default(), AgentConversation::default());
@@ -285,7 +290,7 @@ mod tests {
         let (mut reader, mut conversation) = (HistoryReader::default(), AgentConversation::default());
         journal(&lines).iter().for_each(|event| reader.read(event, &mut conversation));
         reader.flush_user_activity(&mut conversation);
-        let Some(ConversationEntry::User(text)) = conversation.to_send().pop() else {
+        let Some(ConversationEntry::User(UserInput { text, .. })) = conversation.to_send().pop() else {
             panic!("the last entry is the user's")
         };
         assert!(text.len() < 70 << 10 && text.starts_with("[Before this the user did"), "{}", text.len());

@@ -20,15 +20,17 @@ use crate::{outgoing::OutgoingQueue, processes::ChildProcesses};
 
 mod approvals;
 mod builtin;
+mod compaction;
 #[cfg(test)]
 mod contract;
 mod conversation;
 mod drivers;
 mod history;
 mod model;
+mod model_asker;
 mod model_step;
-mod provider_errors;
-mod tool_call_parser;
+mod pictures;
+mod recovery;
 mod truncate;
 mod user_activity;
 
@@ -144,6 +146,14 @@ impl SteerQueue {
     pub fn close(&self) -> impl Iterator<Item = SteerMessage> + use<> {
         lock(&self.0).take().into_iter().flatten()
     }
+}
+
+fn cancelled(what: &str, partial: bool) -> WorkOutcome {
+    WorkOutcome::Cancelled { what: what.to_owned(), partial }
+}
+
+fn failed(code: &str, detail: String) -> WorkOutcome {
+    WorkOutcome::Failed { code: code.to_owned(), detail }
 }
 
 fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {

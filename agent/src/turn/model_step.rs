@@ -1,16 +1,15 @@
 //! Relays one answer of a model as it comes: deltas while an item grows, one event at its end.
 
-use std::pin::pin;
-
-use futures::{Stream, StreamExt};
 use greenroom_protocol::{DeltaKind, Observation, ObservationKind};
+use greenroom_provider::{AnswerPiece, AnswerVerdict, ToolCallPiece, arguments, reader::OpaquePiece};
+use serde_json::Value;
 use tokio_util::sync::CancellationToken;
 use ulid::Ulid;
 
 use super::{
-    conversation::{AgentConversation, AssistantMessage},
-    model::{AnswerPiece, ModelError},
-    tool_call_parser::ToolCallDelta,
+    conversation::{AgentConversation, AssistantMessage, ToolCallRequest},
+    model::ModelAnswer,
+    recovery::StepFailure,
 };
 use crate::outgoing::OutgoingQueue;
 
@@ -18,10 +17,18 @@ use crate::outgoing::OutgoingQueue;
 /// bytes.
 const ID_LIMIT: usize = 128;
 
-/// Answer that did not complete. Its text has been reported as partial, and is in `text`.
+/// Answer that stands, as far as it came.
+#[derive(Debug)]
+pub(super) struct StandingAnswer {
+    pub message: AssistantMessage,
+    /// True if the answer is to be continued: it reached a limit, or the provider paused it.
+    pub continues: bool,
+}
+
+/// Answer that does not stand. Its text has been reported as partial, and is in `text`.
 #[derive(Debug)]
 pub(super) struct IncompleteAnswer {
-    pub reason: IncompleteReason,
+    pub failure: StepFailure,
     pub text: String,
     /// Set if a partial event was reported.
     pub partial: bool,
@@ -30,37 +37,50 @@ pub(super) struct IncompleteAnswer {
     pub calls: Vec<String>,
 }
 
-#[derive(Debug)]
-pub(super) enum IncompleteReason {
-    Stopped,
-    Failed(ModelError),
+impl From<StepFailure> for IncompleteAnswer {
+    /// Makes the failure of a request that had no answer at all.
+    fn from(failure: StepFailure) -> IncompleteAnswer {
+        IncompleteAnswer { failure, text: String::new(), partial: false, calls: Vec::new() }
+    }
 }
 
 /// Relays the answer to its end. The calls in the returned message have ids that are unique in the
 /// session.
 pub(super) async fn relay_answer(
-    answer: impl Stream<Item = Result<AnswerPiece, ModelError>>,
+    mut answer: ModelAnswer,
     conversation: &mut AgentConversation,
     outgoing: &OutgoingQueue,
     stop: &CancellationToken,
-) -> Result<AssistantMessage, IncompleteAnswer> {
-    let mut relay = AnswerRelay { outgoing, conversation, growing: None, calls: Vec::new(), text: String::new() };
+) -> Result<StandingAnswer, IncompleteAnswer> {
+    let mut relay = AnswerRelay {
+        outgoing,
+        conversation,
+        growing: None,
+        calls: Vec::new(),
+        opaque: Vec::new(),
+        text: String::new(),
+    };
     let end = tokio::select! {
         biased;
-        () = stop.cancelled() => Err(IncompleteReason::Stopped),
-        end = relay.follow(answer) => end.map_err(IncompleteReason::Failed),
+        () = stop.cancelled() => Err(StepFailure::Stopped),
+        () = relay.follow(&mut answer) => Ok(answer.end()),
     };
-    match end {
-        Ok(message) => {
-            fail_unfinished_calls(relay.calls, outgoing).await;
-            Ok(message)
-        }
-        Err(reason) => {
-            let partial = relay.close(true).await;
-            let AnswerRelay { calls, text, .. } = relay;
-            Err(IncompleteAnswer { reason, text, partial, calls })
-        }
-    }
+    let failure = match end {
+        Ok(end) => match relay.verdict(end.verdict) {
+            AnswerVerdict::Complete => return Ok(relay.stand(false).await),
+            AnswerVerdict::Limit | AnswerVerdict::Paused => return Ok(relay.stand(true).await),
+            verdict @ (AnswerVerdict::Cut
+            | AnswerVerdict::Refused
+            | AnswerVerdict::Filtered
+            | AnswerVerdict::Empty
+            | AnswerVerdict::TooLong
+            | AnswerVerdict::Failed) => StepFailure::Ended { verdict, error: end.error, reason: end.reason },
+        },
+        Err(stopped) => stopped,
+    };
+    let partial = relay.close(true).await;
+    let calls = relay.calls.into_iter().map(|call| call.item).collect();
+    Err(IncompleteAnswer { failure, text: relay.text, partial, calls })
 }
 
 /// Reports an error for each call that was begun and never made, while the turn goes on.
@@ -77,8 +97,9 @@ struct AnswerRelay<'a> {
     conversation: &'a mut AgentConversation,
     /// Text or thinking that grows now.
     growing: Option<GrowingText>,
-    /// Items of the calls with at least one delta, in order.
-    calls: Vec<String>,
+    /// Calls with at least one piece, in order.
+    calls: Vec<GrowingCall>,
+    opaque: Vec<OpaquePiece>,
     /// Full text of this answer.
     text: String,
 }
@@ -89,25 +110,25 @@ struct GrowingText {
     text: String,
 }
 
+struct GrowingCall {
+    item: String,
+    name: String,
+    arguments: String,
+}
+
 impl AnswerRelay<'_> {
-    async fn follow(
-        &mut self,
-        answer: impl Stream<Item = Result<AnswerPiece, ModelError>>,
-    ) -> Result<AssistantMessage, ModelError> {
-        let mut answer = pin!(answer);
-        while let Some(piece) = answer.next().await {
-            match piece? {
-                AnswerPiece::Text(text) => self.grow(DeltaKind::Text, &text).await,
-                AnswerPiece::Thinking(text) => self.grow(DeltaKind::Thinking, &text).await,
-                // The text before stays open: if the answer is cut here, all of it is partial.
-                AnswerPiece::ToolInput(delta) => self.tool_input(delta).await,
-                AnswerPiece::End(message) => {
-                    self.close(false).await;
-                    return Ok(self.assign_call_ids(message));
+    async fn follow(&mut self, answer: &mut ModelAnswer) {
+        while let Some(pieces) = answer.next().await {
+            for piece in pieces {
+                match piece {
+                    AnswerPiece::Text(text) => self.grow(DeltaKind::Text, &text).await,
+                    AnswerPiece::Thinking(text) => self.grow(DeltaKind::Thinking, &text).await,
+                    // The text before stays open: if the answer is cut here, all of it is partial.
+                    AnswerPiece::ToolCall(piece) => self.grow_call(piece).await,
+                    AnswerPiece::Opaque(piece) => self.opaque.push(piece),
                 }
             }
         }
-        Err(ModelError::Cut("the stream ended early".into()))
     }
 
     async fn grow(&mut self, kind: DeltaKind, text: &str) {
@@ -123,12 +144,30 @@ impl AnswerRelay<'_> {
         self.outgoing.delta(kind, &growing.item, text).await;
     }
 
-    async fn tool_input(&mut self, ToolCallDelta { call, id, arguments }: ToolCallDelta) {
-        if call >= self.calls.len() {
+    async fn grow_call(&mut self, ToolCallPiece { call, id, name, arguments }: ToolCallPiece) {
+        while self.calls.len() <= call {
             let item = self.item_of(&id);
-            self.calls.push(item);
+            self.calls.push(GrowingCall { item, name: String::new(), arguments: String::new() });
         }
-        self.outgoing.delta(DeltaKind::ToolInput, &self.calls[call], &arguments).await;
+        let call = &mut self.calls[call];
+        call.name = name;
+        call.arguments.push_str(&arguments);
+        self.outgoing.delta(DeltaKind::ToolInput, &call.item, &arguments).await;
+    }
+
+    /// Returns the verdict on the answer for a turn. Thinking alone is no answer.
+    fn verdict(&self, verdict: AnswerVerdict) -> AnswerVerdict {
+        let is_empty = self.text.trim().is_empty() && self.calls.is_empty();
+        if is_empty && verdict == AnswerVerdict::Complete { AnswerVerdict::Empty } else { verdict }
+    }
+
+    /// Ends the answer as it came, and returns it. At a limit, the last call may be cut.
+    async fn stand(mut self, continues: bool) -> StandingAnswer {
+        self.close(false).await;
+        let last = self.calls.len().saturating_sub(1);
+        let call = |(at, call): (usize, GrowingCall)| call.into_request(continues && at == last);
+        let calls = self.calls.into_iter().enumerate().map(call).collect();
+        StandingAnswer { message: AssistantMessage { opaque: self.opaque, text: self.text, calls }, continues }
     }
 
     /// Ends the growing item with its event. Returns `false` if no item grows. Cancel-safe: if
@@ -156,14 +195,29 @@ impl AnswerRelay<'_> {
         self.conversation.begin_call(item.clone());
         item
     }
+}
 
-    /// Gives the calls their item names. `calls` then holds the items that were begun and not made.
-    fn assign_call_ids(&mut self, mut message: AssistantMessage) -> AssistantMessage {
-        let mut begun = std::mem::take(&mut self.calls).into_iter();
-        for call in &mut message.calls {
-            call.id = begun.next().unwrap_or_else(|| self.item_of(&call.id));
+impl GrowingCall {
+    fn into_request(self, may_be_cut: bool) -> ToolCallRequest {
+        let GrowingCall { item, name, arguments: text } = self;
+        let (arguments, unusable) = if may_be_cut && serde_json::from_str::<Value>(&text).is_err() {
+            let cut = format!(
+                "your answer reached its limit of output tokens within this call, so it was not made ({} bytes of \
+                 arguments arrived); make it again, with less in one call",
+                text.len()
+            );
+            (None, Some(cut))
+        } else {
+            match arguments::parse(&text) {
+                Ok(arguments) => (Some(arguments), None),
+                Err(words) => (None, Some(format!("the arguments of `{name}` are not valid JSON: {words}"))),
+            }
+        };
+        ToolCallRequest {
+            id: item,
+            name,
+            arguments: arguments.unwrap_or_else(|| Value::Object(Default::default())),
+            unusable,
         }
-        self.calls = begun.collect();
-        message
     }
 }

@@ -59,7 +59,7 @@ fn cut_length(mut lengths: Vec<usize>, excess: usize) -> usize {
 
 /// Returns head and tail of `text` in at most `longest` bytes, with the omission line in between.
 /// Its number includes the numbers of earlier omission lines that are removed.
-fn truncate_text(text: &str, longest: usize) -> String {
+pub(super) fn truncate_text(text: &str, longest: usize) -> String {
     let half = (longest - OMISSION_LINE_BYTES) / 2;
     let (head, rest) = text.split_at(text.floor_char_boundary(half));
     let (omitted, tail) = rest.split_at(rest.ceil_char_boundary(rest.len() - half));
@@ -82,13 +82,13 @@ fn texts(entries: &mut [ConversationEntry]) -> Vec<&mut String> {
     let mut texts = Vec::new();
     for entry in entries {
         match entry {
-            ConversationEntry::User(text) => texts.push(text),
+            ConversationEntry::User(input) => texts.push(&mut input.text),
             ConversationEntry::Assistant(message) => {
                 texts.push(&mut message.text);
                 message.calls.iter_mut().for_each(|call| texts_in(&mut call.arguments, &mut texts));
             }
             ConversationEntry::Results { results, user } => {
-                texts.push(user);
+                texts.push(&mut user.text);
                 texts.extend(results.iter_mut().map(|result| &mut result.text));
             }
         }
@@ -128,20 +128,20 @@ fn fixed_size(arguments: &Value) -> usize {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::turn::conversation::{AssistantMessage, ToolCallResult};
+    use crate::turn::conversation::{AssistantMessage, ToolCallResult, UserInput};
 
     fn user(bytes: usize) -> ConversationEntry {
-        ConversationEntry::User(format!("BEGIN{}END", "x".repeat(bytes - 8)))
+        ConversationEntry::User(UserInput { text: format!("BEGIN{}END", "x".repeat(bytes - 8)), files: Vec::new() })
     }
 
     fn call_entry(arguments: Value) -> ConversationEntry {
-        let call = ToolCallRequest { id: "1".into(), name: "write".into(), arguments };
+        let call = ToolCallRequest { id: "1".into(), name: "write".into(), arguments, ..ToolCallRequest::default() };
         ConversationEntry::Assistant(AssistantMessage { calls: vec![call], ..AssistantMessage::default() })
     }
 
     fn results(texts: &[&str]) -> ConversationEntry {
         let results = texts.iter().map(|text| ToolCallResult { id: "1".into(), text: (*text).to_owned() });
-        ConversationEntry::Results { results: results.collect(), user: String::new() }
+        ConversationEntry::Results { results: results.collect(), user: UserInput::default() }
     }
 
     #[test]
@@ -181,8 +181,11 @@ mod tests {
         let mut entries = [user(300), call_entry(lines), call_entry(json!({ "command": "ls" }))];
         to_fit(&mut entries, 1000);
         assert!(size(&entries) <= 1000);
-        let [ConversationEntry::User(text), ConversationEntry::Assistant(long), ConversationEntry::Assistant(short)] =
-            &entries
+        let [
+            ConversationEntry::User(UserInput { text, .. }),
+            ConversationEntry::Assistant(long),
+            ConversationEntry::Assistant(short),
+        ] = &entries
         else {
             panic!("unexpected entries")
         };

@@ -40,7 +40,7 @@ async fn interrupt_cuts_model_stream_and_keeps_text() {
     session.prompt("t2", "sorry").await;
     assert_eq!(session.outcome("t2").await, WorkOutcome::Done);
     let messages = session.agent.gateway.requests()[1]["messages"].clone();
-    assert_eq!(messages[1], json!({ "role": "assistant", "content": "I was about" }));
+    assert_eq!(messages[1], json!({ "role": "assistant", "content": [{ "type": "text", "text": "I was about" }] }));
     assert!(messages[2].to_string().contains("interrupted you here.]\\n\\nsorry"), "{messages}");
 }
 
@@ -133,7 +133,8 @@ async fn interrupt_seen_by_gateway_first_is_no_failure() {
 
 #[tokio::test]
 async fn interrupt_forgets_call_that_is_still_streamed() {
-    let answers = vec![Hangs(vec![call("c1", "write", json!({ "path": "x", "content": "y" }))]), Complete(vec![])];
+    let answers =
+        vec![Hangs(vec![call("c1", "write", json!({ "path": "x", "content": "y" }))]), Complete(vec![text("Over.")])];
     let mut session = AgentTestSession::open(answers).await;
     session.prompt("t1", "go").await;
     session.until(|session| session.deltas.contains_key(&("c1".into(), DeltaKind::ToolInput))).await;

@@ -24,6 +24,8 @@ pub(crate) enum ScriptedAnswer {
     Breaks(Vec<ScriptedPart>),
     /// Sends these frames of OpenAI's format, then the end of the body.
     Frames(Vec<Value>),
+    /// Sends one JSON value in place of a stream.
+    Json(Value),
     Status(u16, &'static str),
 }
 
@@ -114,6 +116,13 @@ async fn answer(mut stream: UnixStream, script: Arc<Mutex<GatewayScript>>) {
             );
             // The agent may be gone, so the result is ignored.
             let _ = stream.write_all((head + body).as_bytes()).await;
+            return;
+        }
+        ScriptedAnswer::Json(value) => {
+            let body = value.to_string();
+            let head =
+                format!("HTTP/1.1 200 OK\r\ncontent-type: application/json\r\ncontent-length: {}\r\n\r\n", body.len());
+            let _ = stream.write_all((head + &body).as_bytes()).await;
             return;
         }
         ScriptedAnswer::Complete(parts) => (events(&parts, true), true, false),

@@ -2,10 +2,13 @@
 
 mod agent;
 mod cancel;
+mod compaction;
+mod endings;
 mod gateway;
 mod large;
 mod link;
 mod model_mistakes;
+mod pictures;
 mod restore;
 mod search;
 mod session;

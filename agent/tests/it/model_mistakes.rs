@@ -140,3 +140,21 @@ async fn thousands_of_calls_in_one_answer_are_all_made() {
     assert_eq!(session.outcome("t1").await, WorkOutcome::Done);
     assert_eq!(session.events().iter().filter(|event| event.starts_with("error c")).count(), 3000);
 }
+
+#[tokio::test]
+async fn arguments_with_one_meaning_are_read() {
+    let write = json!({ "path": "t", "content": "a\nb\n" });
+    let edit = json!({ "path": "t", "change": "replace", "line": "2", "lines": "[\"B\"]" });
+    let answers = vec![
+        // All arguments as a JSON string within JSON.
+        Complete(vec![call("c1", "write", json!(write.to_string()))]),
+        Complete(vec![call("c2", "edit", edit)]),
+        Frames(vec![calls(
+            &json!([{ "index": 0, "id": "c3", "function": { "name": "run", "arguments": "{}{\"command\":\"cat t;\necho c\"}" } }]),
+        )]),
+        Complete(vec![text("Done.")]),
+    ];
+    let expected =
+        ["write! c1", "write c1: ", "edit! c2", "edit c2: ", "run! c3", "run c3: [0] a\nB\nc\n", "message _: Done."];
+    requests_of(ProviderApi::Openai, answers, &expected).await;
+}

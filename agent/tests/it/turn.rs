@@ -124,7 +124,7 @@ async fn invalid_call_returns_explanation_to_model() {
             "error c2: the arguments of `run` do not fit: missing field `command`; it takes `command`",
             "read! c3",
             "error c3: there is no `none.txt`",
-            "error c4: the arguments of `run` are not complete JSON (6 bytes received)",
+            "error c4: the arguments of `run` are not valid JSON: EOF while parsing a string at line 1 column 6",
             "message _: I see.",
         ]
     );

@@ -215,6 +215,7 @@ mod tests {
             observation(tool_result, worst(large)),
             observation(ObservationKind::Plan { path: "p".into(), items }, worst(large)),
             observation(ObservationKind::Message { partial: true }, worst(large)),
+            observation(ObservationKind::Compaction { dropped_bytes: 1, kept: 6 }, worst(large)),
             observation(ObservationKind::Error { code: worst(large), detail: worst(large) }, String::new()),
         ] {
             let AgentReport::Event { body: before, .. } = report.clone() else { panic!("the report is not an event") };

@@ -100,6 +100,9 @@ fn assistant_content(output: &AssistantOutput) -> Value {
             "input": call.object(),
         }));
     }
+    if !output.calls.is_empty() {
+        content.extend(blocks(output, output.calls.len()).cloned());
+    }
     Value::Array(content)
 }
 

@@ -3,7 +3,10 @@
 use std::path::Path;
 
 use super::{DriverUnderTest, ScriptedTurn, contract};
-use crate::turn::{TurnDriver, builtin::BuiltinDriver};
+use crate::{
+    agent_paths::AgentPaths,
+    turn::{TurnDriver, builtin::BuiltinDriver},
+};
 
 #[path = "../../../tests/it/gateway.rs"]
 #[expect(dead_code, reason = "the integration tests use all of it")]
@@ -21,7 +24,13 @@ fn make(dir: &Path, turns: &[ScriptedTurn]) -> DriverUnderTest {
     let gateway = ScriptedGateway::start(&socket, turns.iter().map(answer).collect());
     let heard =
         move || -> String { gateway.requests().iter().map(|request| request["messages"].to_string()).collect() };
-    let open = move || -> Box<dyn TurnDriver> { Box::new(BuiltinDriver::new(socket.clone())) };
+    let paths = AgentPaths {
+        agent_socket: dir.join("agent.sock"),
+        gateway_socket: socket,
+        workspace: dir.to_owned(),
+        executed_ids: dir.join("executed"),
+    };
+    let open = move || -> Box<dyn TurnDriver> { Box::new(BuiltinDriver::new(&paths)) };
     DriverUnderTest { open: Box::new(open), heard: Box::new(heard) }
 }
 
