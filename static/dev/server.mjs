@@ -19,9 +19,10 @@ const CSP =
 
 const OPTIONS = {
   agents: [{ name: "greenroom" }],
-  models: [{ name: "claude-sonnet-4-5", demo: false }, { name: "demo", demo: true }],
+  models: [{ name: "claude-sonnet-4-5", demo: false, takes_images: true }, { name: "demo", demo: true, takes_images: false }],
   limits: { upload_bytes: 64 * 1024 * 1024, memory_bytes: 2 ** 31, cpus: 2 },
-  defaults: { agent: "greenroom", model: "demo", image: "debian:bookworm-slim" },
+  defaults: { agent: "greenroom", model: "demo", effort: null, image: "debian:bookworm-slim" },
+  prices_as_of: "2026-01",
   sandbox: { driver: "docker", isolation: "Scripted: nothing runs, nothing is isolated.", network: "none" },
 };
 

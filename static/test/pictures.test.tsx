@@ -97,7 +97,7 @@ test("picture for a model without eyes is uploaded as it is", async () => {
   }
   Object.assign(globalThis, { XMLHttpRequest: Uploaded });
   const upload = (model: string) => uploadAttachment("s1", picture("photo.jpg", "image/jpeg", 5000), model, () => {}, new AbortController().signal);
-  assert.equal(await upload("seeing"), "uploads/photo.jpg");
+  assert.deepEqual(await upload("seeing"), { path: "uploads/photo.jpg", size: 400 });
   await upload("blind");
   await upload("unlisted");
   assert.deepEqual(sent.map(({ size }) => size), [400, 5000, 400]);

@@ -107,7 +107,7 @@ async function startWithFiles(last: { current: StartAttempt | null }, begun: Sta
   last.current = Object.assign(attempt, { session: id });
   const attachments = [...(attempt.attachments ?? [])];
   for (const file of files) {
-    const path = attempt.uploaded.get(file) ?? (await uploadAttachment(id, file, rest.model, () => {}, new AbortController().signal));
+    const path = attempt.uploaded.get(file) ?? (await uploadAttachment(id, file, rest.model, () => {}, new AbortController().signal)).path;
     attempt.uploaded.set(file, path);
     attachments.push(path);
   }

@@ -4,14 +4,22 @@ import { shrinkPicture } from "../dom/shrinkPicture";
 import { uploadFile } from "../wire/upload";
 import { needsSmallPictures } from "./pictures";
 
-/** Uploads a file and returns its path in the workspace. */
+/** File as it stands in the workspace. */
+export interface UploadedFile {
+  path: string;
+  /** Size in bytes, which is smaller for a scaled picture. */
+  size: number;
+}
+
+/** Uploads a file, scaled if needed. */
 export async function uploadAttachment(
   session: string,
   file: File,
   model: string | null | undefined,
   onProgress: (share: number) => void,
   signal: AbortSignal,
-): Promise<string> {
+): Promise<UploadedFile> {
   const isForModel = file.type.startsWith("image/") && (await needsSmallPictures(model));
-  return uploadFile(session, isForModel ? await shrinkPicture(file) : file, onProgress, signal);
+  const sent = isForModel ? await shrinkPicture(file) : file;
+  return { path: await uploadFile(session, sent, onProgress, signal), size: sent.size };
 }

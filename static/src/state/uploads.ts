@@ -78,8 +78,8 @@ export class UploadList {
     this.all.value = [...this.all.value, { id, name: file.name, size: file.size, progress: 0 }];
     try {
       const { uploadAttachment } = await loadLazy();
-      const path = await uploadAttachment(this.session, file, model, (progress) => this.change(id, { progress }), abort.signal);
-      this.change(id, { path, progress: 1 });
+      const uploaded = await uploadAttachment(this.session, file, model, (progress) => this.change(id, { progress }), abort.signal);
+      this.change(id, { ...uploaded, progress: 1 });
       return null;
     } catch (error) {
       const problem = (error as Error).message;
