@@ -6,10 +6,12 @@ import { afterEach, beforeEach, test } from "node:test";
 import { render } from "preact";
 import { Home } from "../src/components/Home";
 import { navigate } from "../src/route";
+import { options } from "../src/state/serverOptions";
 import * as written from "../src/state/taskDraft";
+import type { ServerOptions } from "../src/wire/rest";
 import { press, root, settled, renderText, write } from "./testSession";
 
-let asked: { key: string | null; task?: string; model?: string }[] = [];
+let asked: { key: string | null; task?: string; model?: string; effort?: string }[] = [];
 /** Answers the oldest open request. */
 let answer = (_: Response | Error) => {};
 let made = 0;
@@ -114,6 +116,24 @@ test("retry after a lost answer starts the same session and a further start a ne
   const [first, second, third] = asked.map(({ key }) => key);
   assert.equal(first, second);
   assert.notEqual(second, third);
+});
+
+test("chosen effort is part of the new session, and the server's default is shown", async () => {
+  const models = [{ name: "gpt-5", demo: false, takes_images: true }];
+  options.value = { agents: [], models, defaults: { model: "gpt-5", effort: "low" }, sandbox: {} } as unknown as ServerOptions;
+  await settled();
+  const [, effort] = root.querySelectorAll<HTMLSelectElement>(".model-choice select");
+  assert.equal(effort!.value, "low");
+  await startTask("look around");
+  await answerRequest();
+  await goTo("/sessions");
+  const again = root.querySelectorAll<HTMLSelectElement>(".model-choice select")[1]!;
+  again.value = "default";
+  again.dispatchEvent(new window.Event("change", { bubbles: true }));
+  await startTask("look again");
+  await answerRequest();
+  assert.deepEqual(asked.map(({ effort }) => effort), [undefined, "default"]);
+  options.value = null;
 });
 
 test("files and choices survive navigation", async () => {
