@@ -20,8 +20,8 @@ pub struct NewSession {
     pub agent: Option<String>,
     /// Model, from `GET /api/options`: `models`.
     pub model: Option<String>,
-    /// Reasoning effort: `default` (the model's own), `minimal`, `low`, `medium` or `high`. Defaults to
-    /// `defaults.effort` of `GET /api/options`.
+    /// Reasoning effort: `default` (the model's own), `minimal`, `low`, `medium` or `high`.
+    /// Defaults to `defaults.effort` of `GET /api/options`.
     // Left out of the JSON, so that requests keep the digests of earlier versions.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     #[schema(value_type = Option<String>, example = "high")]

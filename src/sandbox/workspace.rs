@@ -112,9 +112,9 @@ impl WorkspaceDirs {
     /// Opens a file for a download. Creates nothing.
     ///
     /// # Errors
-    /// Fails with [`io::ErrorKind::NotADirectory`] if a part on the way is a file or a link, and with
-    /// [`io::ErrorKind::IsADirectory`] for a directory. A link, a FIFO, a socket or a device is
-    /// [`io::ErrorKind::InvalidInput`], and is not opened: opening one can block or act.
+    /// Fails with [`io::ErrorKind::NotADirectory`] if a part on the way is a file or a link, and
+    /// with [`io::ErrorKind::IsADirectory`] for a directory. A link, a FIFO, a socket or a device
+    /// is [`io::ErrorKind::InvalidInput`], and is not opened: opening one can block or act.
     pub fn open(&self, session: SessionId, path: &InnerPath) -> io::Result<File> {
         let root = self.shared.clone().unwrap_or_else(|| self.root.join(session.to_string()));
         let locate = OFlags::PATH | OFlags::CLOEXEC;

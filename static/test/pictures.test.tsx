@@ -80,7 +80,7 @@ test("small picture, other file and unreadable picture stay as they are", async 
 test("picture for a model without eyes is uploaded as it is", async () => {
   fakeBrowser(3136, 1568, { "image/jpeg": 400 });
   const sent: { address: string; size: number }[] = [];
-  class Uploaded {
+  class RecordedUpload {
     upload = {};
     status = 201;
     responseText = "";
@@ -95,7 +95,7 @@ test("picture for a model without eyes is uploaded as it is", async () => {
       setTimeout(this.onload);
     }
   }
-  Object.assign(globalThis, { XMLHttpRequest: Uploaded });
+  Object.assign(globalThis, { XMLHttpRequest: RecordedUpload });
   const upload = (model: string) => uploadAttachment("s1", picture("photo.jpg", "image/jpeg", 5000), model, () => {}, new AbortController().signal);
   assert.deepEqual(await upload("seeing"), { path: "uploads/photo.jpg", size: 400 });
   await upload("blind");

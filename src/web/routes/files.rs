@@ -29,7 +29,7 @@ use crate::{
 
 documented_routes![get, put];
 
-/// Formats of pictures that a browser may show, by their first bytes and the bytes after the eighth.
+/// Formats of pictures that a browser may show: the first bytes, and the bytes after the eighth.
 ///
 /// Source: the specifications of PNG, JPEG, GIF and WebP. A picture cannot run scripts in these
 /// formats, unlike SVG.

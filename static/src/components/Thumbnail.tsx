@@ -1,4 +1,4 @@
-// Small view of a picture, which opens the whole. Shows the name if the file is no picture any more.
+// Small view of a picture, which opens the whole. Shows the name if the file is no picture.
 
 import { useState } from "preact/hooks";
 

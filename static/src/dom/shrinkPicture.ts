@@ -10,8 +10,8 @@ const QUALITY = 0.85;
 const MODEL_TYPES = ["image/png", "image/jpeg", "image/webp", "image/gif"];
 
 /**
- * Returns a picture that a model takes. Returns the file itself if it is small enough, or no picture
- * that this browser can read.
+ * Returns a picture that a model takes. Returns the file itself if it is small enough, or if this
+ * browser cannot read it as a picture.
  */
 export async function shrinkPicture(file: File): Promise<File> {
   if (!file.type.startsWith("image/") || file.type === "image/svg+xml") return file;

@@ -11,8 +11,7 @@ const TOOL_OUTCOMES: Record<ToolStatus, ToolEnd["outcome"]> = { completed: "ok",
 
 type ObservationReducer<K extends keyof ObservationExtras> = (draft: ScreenDraft, event: ObservationEvent<K>) => void;
 
-/** Reducers of the declared kinds, and of a kind that agents send before its declaration. */
-type ObservationReducers = { [K in keyof ObservationExtras]: ObservationReducer<K> } & { compaction(draft: ScreenDraft, event: ObservationEvent): void };
+type ObservationReducers = { [K in keyof ObservationExtras]: ObservationReducer<K> };
 
 const OBSERVATION_REDUCERS: ObservationReducers = {
   run(draft, event) {
@@ -45,7 +44,7 @@ const OBSERVATION_REDUCERS: ObservationReducers = {
     const truncated = truncationOf(event.extras);
     putPlan(draft, { kind: "plan", key, item, at, markdown, truncated, items: event.extras.items, superseded: false });
   },
-  compaction(draft, event: ObservationEvent) {
+  compaction(draft, event) {
     const { seq, at, content: markdown } = event;
     putRow(draft, { kind: "summary", key: `summary:${seq}`, at, markdown, truncated: truncationOf(event.extras) });
     announce(draft, seq, "Conversation summarised");
