@@ -119,8 +119,7 @@ impl ModelAsker {
         settings: &AgentSettings,
         context: &TurnContext,
     ) -> Result<StandingAnswer, WorkOutcome> {
-        let mut attempts =
-            StepAttempts { failures: 0, wait: FIRST_WAIT, temporary_wait: FIRST_TEMPORARY_WAIT, before_trial: None };
+        let mut attempts = StepAttempts { failures: 0, wait: FIRST_WAIT, before_trial: None };
         // Also holds the text of an earlier incomplete answer: if no more comes, the user has read
         // that text.
         let (mut text, mut partial) = (String::new(), false);

@@ -39,6 +39,7 @@ export const OBSERVATIONS: Record<ObservationKind["observation"], KindShape> = {
   message: { senders: ["agent"], fields: { partial: "boolean?" } },
   think: { senders: ["agent"], fields: { partial: "boolean?" } },
   plan: { senders: ["agent"], fields: { path: "string", items: "objects" } },
+  compaction: { senders: ["agent"], fields: { dropped_bytes: "number", kept: "number" } },
   confirm: { senders: ["agent"], fields: { request: "string", action: "string", risk: "string", options: "strings" } },
   confirmed: { senders: ["server"], fields: { request: "string", decision: "string" } },
   usage: { senders: ["server"], fields: { model: "string", input_tokens: "number", output_tokens: "number", cache_read_tokens: "number?", cache_write_tokens: "number?", cost_usd: "number?", total_input_tokens: "number", total_output_tokens: "number", total_cost_usd: "number?", context_used: "number", context_limit: "number?" } },

@@ -132,7 +132,15 @@ name?: string, status: ToolStatus, changes?: Array<ToolFileChange>, locations?: 
 /**
  * Turn that the message began or joined.
  */
-turn?: string, } } | { "observation": "message", "extras": { partial?: boolean, } } | { "observation": "think", "extras": { partial?: boolean, } } | { "observation": "plan", "extras": { path: string, items: Array<PlanItem>, } } | { "observation": "confirm", "extras": { request: string, action: string, risk: string, options: Array<ApprovalDecision>, } } | { "observation": "confirmed", "extras": { request: string, decision: ApprovalDecision, } } | { "observation": "usage", "extras": ModelUsage } | { "observation": "agent_state_changed", "extras": { agent_state: AgentState, reason?: string, 
+turn?: string, } } | { "observation": "message", "extras": { partial?: boolean, } } | { "observation": "think", "extras": { partial?: boolean, } } | { "observation": "plan", "extras": { path: string, items: Array<PlanItem>, } } | { "observation": "compaction", "extras": { 
+/**
+ * Bytes of conversation that the summary replaces.
+ */
+dropped_bytes: number, 
+/**
+ * Number of newest messages of the model's conversation that stay as they were.
+ */
+kept: number, } } | { "observation": "confirm", "extras": { request: string, action: string, risk: string, options: Array<ApprovalDecision>, } } | { "observation": "confirmed", "extras": { request: string, decision: ApprovalDecision, } } | { "observation": "usage", "extras": ModelUsage } | { "observation": "agent_state_changed", "extras": { agent_state: AgentState, reason?: string, 
 /**
  * Start of the state, or of the reported change within the state: RFC 3339.
  */
