@@ -124,6 +124,8 @@ impl ChatSocket {
                     self.send_frame(frame, ctx);
                 }
             }
+            // The chat protocol has no frame for a wait, and the chat continues after it.
+            PulledItem::Retry(_) => {}
             PulledItem::Event((_, event)) => {
                 // Events of a newer version that do not parse have no form in the chat protocol.
                 let Ok(parsed) = serde_json::from_slice::<Event>(&event.json) else { return };

@@ -242,7 +242,8 @@ impl ChatTranslator {
             | ObservationKind::Compaction { .. }
             | ObservationKind::Confirm { .. }
             | ObservationKind::Confirmed { .. }
-            | ObservationKind::Queue { .. } => {}
+            | ObservationKind::Queue { .. }
+            | ObservationKind::Notice { .. } => {}
         }
     }
 

@@ -7,6 +7,7 @@
 use std::{collections::VecDeque, sync::Arc, time::Duration};
 
 use actix::prelude::*;
+use greenroom_protocol::RetryFrame;
 use tokio::sync::Notify;
 
 use super::{FrontendServices, subscribe};
@@ -54,6 +55,8 @@ enum PullSource {
 pub enum PulledItem {
     Event(StoredEvent),
     Delta(DeltaChunk),
+    /// Wait of a model call for its next attempt.
+    Retry(RetryFrame),
     /// The session does not exist any more.
     Gone(RequestError),
 }
@@ -120,6 +123,7 @@ impl EventPull {
                 PullSource::Journal(_) => DeliveryPoll::Closed,
             };
             match poll {
+                DeliveryPoll::Retry(frame) => return PulledItem::Retry(frame),
                 DeliveryPoll::Deltas(deltas) if deltas.is_empty() => self.published.notified().await,
                 DeliveryPoll::Deltas(deltas) => self.deltas.extend(deltas),
                 DeliveryPoll::Behind { tail } => {

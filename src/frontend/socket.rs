@@ -217,6 +217,10 @@ impl FrontendSocket {
                     self.schedule_lookup(ctx);
                 }
                 DeliveryPoll::Behind { tail } => return self.read_page(tail, ctx),
+                DeliveryPoll::Retry(frame) => {
+                    self.send_synced(ctx);
+                    self.send_frame(&frame, ctx);
+                }
                 DeliveryPoll::Deltas(deltas) => {
                     self.send_synced(ctx);
                     if deltas.is_empty() {

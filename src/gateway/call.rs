@@ -252,8 +252,8 @@ fn report_failure(account: &dyn SessionAccount, failure: UpstreamError, request:
         (status, json_header(), error.body(request.route.api()))
     };
     let (status, mut headers, body) = match failure {
-        UpstreamError::Rejected { status, headers, body } => (status, headers, body),
-        UpstreamError::Unreachable { .. } => gateway_error(StatusCode::BAD_GATEWAY),
+        UpstreamError::Rejected { status, headers, body, .. } => (status, headers, body),
+        UpstreamError::Unreachable { .. } | UpstreamError::Cut { .. } => gateway_error(StatusCode::BAD_GATEWAY),
         UpstreamError::TimedOut { .. } => gateway_error(StatusCode::GATEWAY_TIMEOUT),
     };
     headers.insert(headers::SHOULD_RETRY, HeaderValue::from_static("false"));

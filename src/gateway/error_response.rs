@@ -1,8 +1,11 @@
 //! Error responses of the endpoint: in the provider's format for the agent, in words for the user.
 //! Pure.
 
+use std::borrow::Cow;
+
 use bytes::Bytes;
 use greenroom_protocol::link::ProviderApi;
+use greenroom_provider::ProviderError;
 use hyper::StatusCode;
 use serde_json::{Value, json};
 
@@ -17,13 +20,17 @@ const INTERRUPTED: &str = "interrupted";
 pub(super) struct EndpointError {
     pub(super) status: StatusCode,
     /// Error kind, by the provider's name for it.
-    pub(super) kind: &'static str,
+    pub(super) kind: Cow<'static, str>,
     pub(super) message: String,
 }
 
 impl EndpointError {
-    pub(super) fn new(status: StatusCode, kind: &'static str, message: impl Into<String>) -> EndpointError {
-        EndpointError { status, kind, message: message.into() }
+    pub(super) fn new(
+        status: StatusCode,
+        kind: impl Into<Cow<'static, str>>,
+        message: impl Into<String>,
+    ) -> EndpointError {
+        EndpointError { status, kind: kind.into(), message: message.into() }
     }
 
     pub(super) fn invalid(message: impl Into<String>) -> EndpointError {
@@ -45,7 +52,7 @@ impl EndpointError {
     }
 
     pub(super) fn body(&self, api: ProviderApi) -> Bytes {
-        error_json(api, self.kind, &self.message).to_string().into()
+        error_json(api, &self.kind, &self.message).to_string().into()
     }
 
     /// Returns the error as a stream event, for a stream that broke after a complete line. The
@@ -58,8 +65,8 @@ impl EndpointError {
                 ("event: error\n", data)
             }
             _ => match api {
-                ProviderApi::Anthropic => ("event: error\n", error_json(api, self.kind, &self.message)),
-                ProviderApi::Openai => ("", error_json(api, self.kind, &self.message)),
+                ProviderApi::Anthropic => ("event: error\n", error_json(api, &self.kind, &self.message)),
+                ProviderApi::Openai => ("", error_json(api, &self.kind, &self.message)),
             },
         };
         format!("\n{name}data: {data}\n\n").into()
@@ -74,9 +81,8 @@ fn error_json(api: ProviderApi, kind: &str, message: &str) -> Value {
 }
 
 /// Describes a final rejection by a provider, for the user.
-pub(super) fn describe_rejection(api: ProviderApi, model: &str, status: u16, body: &[u8]) -> String {
-    let provider = provider_name(api);
-    let message = message_in(body);
+pub(super) fn describe_rejection(api: ProviderApi, model: &str, error: &ProviderError) -> String {
+    let (provider, status, message) = (provider_name(api), error.status, shortened(&error.message));
     match status {
         401 => format!("{provider} rejected the key (401): check `{}` or `LLM_API_KEY`", key_variable(api)),
         402 => format!("{provider} requires payment (402): {message}"),
@@ -97,21 +103,6 @@ pub(super) fn provider_name(api: ProviderApi) -> &'static str {
     }
 }
 
-/// Returns the status of an error kind, for an error inside a stream.
-pub(super) fn status_of_kind(kind: &str) -> u16 {
-    match kind {
-        "overloaded_error" => 529,
-        "rate_limit_error" | "rate_limit_exceeded" => 429,
-        "invalid_request_error" => 400,
-        "authentication_error" => 401,
-        "permission_error" => 403,
-        "not_found_error" => 404,
-        "request_too_large" => 413,
-        "timeout_error" => 504,
-        _ => 500,
-    }
-}
-
 /// Returns the error kind of a status. Both providers share these kinds.
 pub(super) fn kind_of_status(status: u16) -> &'static str {
     match status {
@@ -127,20 +118,12 @@ pub(super) fn kind_of_status(status: u16) -> &'static str {
     }
 }
 
-/// Extracts the provider's message from an error body, or a part of the body itself.
-fn message_in(body: &[u8]) -> String {
+/// Shortens a provider's words to a length that a notice can show.
+fn shortened(message: &str) -> Cow<'_, str> {
     const MAX_CHARS: usize = 300;
-    let parsed: Option<Value> = serde_json::from_slice(body).ok();
-    let message = parsed.as_ref().and_then(|body| {
-        let error = &body["error"];
-        error["message"].as_str().or(error.as_str()).or(body["message"].as_str()).or(body["detail"].as_str())
-    });
-    let text = message.map_or_else(|| String::from_utf8_lossy(body), Into::into);
-    let text = text.trim();
-    match text.char_indices().nth(MAX_CHARS) {
-        _ if text.is_empty() => "no reason given".to_owned(),
-        Some((end, _)) => format!("{}…", &text[..end]),
-        None => text.to_owned(),
+    match message.char_indices().nth(MAX_CHARS) {
+        Some((end, _)) => Cow::Owned(format!("{}…", &message[..end])),
+        None => Cow::Borrowed(message),
     }
 }
 
@@ -181,15 +164,17 @@ mod tests {
     #[test]
     fn rejections_are_described() {
         fn check(status: u16, body: &str, expected: &str) {
-            assert_eq!(describe_rejection(ProviderApi::Anthropic, "claude-x", status, body.as_bytes()), expected);
+            let error = ProviderError::of_response(status, |_| None, body.as_bytes());
+            assert_eq!(describe_rejection(ProviderApi::Anthropic, "claude-x", &error), expected);
         }
         check(401, "{}", "Anthropic rejected the key (401): check `ANTHROPIC_API_KEY` or `LLM_API_KEY`");
         check(400, r#"{"error":{"message":"bad role"}}"#, "Anthropic rejected the request (400): bad role");
         check(400, r#"{"error":"bad role"}"#, "Anthropic rejected the request (400): bad role");
         check(404, "", "Anthropic has no model `claude-x` (404): choose another model, or check the base URL");
         check(529, "", "Anthropic is overloaded (529): no reason given");
-        check(502, "<h1>Bad gateway</h1>\n", "Anthropic failed (502): <h1>Bad gateway</h1>");
-        let long = describe_rejection(ProviderApi::Openai, "m", 400, "ä".repeat(1000).as_bytes());
+        check(502, "<h1>Bad gateway</h1>\n", "Anthropic failed (502): Bad gateway");
+        let long = ProviderError::of_response(400, |_| None, "ä".repeat(1000).as_bytes());
+        let long = describe_rejection(ProviderApi::Openai, "m", &long);
         assert!(long.ends_with("ä…") && long.chars().count() < 350);
     }
 

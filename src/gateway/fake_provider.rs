@@ -186,6 +186,11 @@ impl FakeModelResponse {
         self
     }
 
+    pub(crate) fn with_content_type(mut self, value: &str) -> FakeModelResponse {
+        self.headers = vec![("content-type", value.to_owned())];
+        self
+    }
+
     pub(crate) fn delayed(mut self, delay: Duration) -> FakeModelResponse {
         self.delay = delay;
         self

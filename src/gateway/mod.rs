@@ -23,6 +23,7 @@ mod external_refs;
 #[cfg(test)]
 mod fake_provider;
 mod headers;
+mod hold_back;
 mod line_buffer;
 mod meter;
 mod relay;
@@ -33,12 +34,14 @@ mod sole_key;
 #[cfg(test)]
 mod tests;
 mod upstream;
-mod usage_parser;
 
 use std::{sync::Arc, time::Duration};
 
 use futures::future::{BoxFuture, ready};
-use greenroom_protocol::link::{ProviderApi, ReasoningEffort};
+use greenroom_protocol::{
+    RetryFrame,
+    link::{ProviderApi, ReasoningEffort},
+};
 use tokio::{net::UnixListener, sync::watch};
 
 pub use self::{
@@ -72,11 +75,24 @@ pub struct MeteredUsage {
 pub enum GatewayNotice {
     /// A call ended, completely or not. Holds its usage.
     Used(MeteredUsage),
-    /// A call failed for now, and the gateway retries it after `wait_ms` milliseconds. `attempt` is
-    /// the number of the coming attempt, so the first retry is 2.
-    Retrying { attempt: u32, wait_ms: u64, why: String },
+    /// A call failed for now, and the gateway retries it after `wait_ms` milliseconds.
+    Retrying(RetryFrame),
+    /// The retries of a call ended, and [`RetryFrame::call`] of its frames was `call`. `outcome` is
+    /// `None` if the call failed or was given up.
+    RetriesEnded { call: u64, outcome: Option<RetryOutcome> },
     /// A call failed for good. `why` is shown to the user.
     Rejected { status: u16, why: String },
+}
+
+/// Success of a call after retries.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct RetryOutcome {
+    /// Number of attempts, the last one included.
+    pub attempts: u32,
+    /// Sum of the waits between them, in milliseconds.
+    pub waited_ms: u64,
+    /// Failure before the last attempt, in words.
+    pub why: String,
 }
 
 /// Session behind an endpoint, as the gateway sees it. The methods run on the gateway's tasks and

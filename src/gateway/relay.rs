@@ -11,6 +11,7 @@ use futures::{
     Stream, StreamExt,
     stream::{self, Fuse},
 };
+use greenroom_provider::ProviderError;
 use http_body_util::{BodyExt, StreamBody, combinators::UnsyncBoxBody};
 use hyper::{StatusCode, body::Frame};
 use tokio::{
@@ -142,33 +143,21 @@ impl ResponseRelay {
     ) -> RelayEnd {
         while let Some(piece) = source.next().await {
             let piece = match piece {
-                Ok(piece) if self.is_stream => lines.push(piece),
-                Ok(piece) => piece,
+                Ok(piece) if self.is_stream => {
+                    self.usage_recorder.meter.read_stream(&piece);
+                    lines.push(piece)
+                }
+                Ok(piece) => {
+                    self.usage_recorder.meter.read_body_part(&piece);
+                    piece
+                }
                 Err(reason) => return RelayEnd::Broken(reason),
             };
-            self.meter_piece(&piece, lines);
             self.send_piece(piece, out).await;
         }
-        let rest = lines.take_rest();
-        self.meter_piece(&rest, lines);
-        self.send_piece(rest, out).await;
-        if self.is_stream {
-            self.usage_recorder.end_of_stream()
-        } else {
-            self.usage_recorder.meter.finish_body();
-            RelayEnd::Complete
-        }
-    }
-
-    fn meter_piece(&mut self, piece: &[u8], lines: &LineBuffer) {
-        let meter = &mut self.usage_recorder.meter;
-        if !self.is_stream {
-            meter.read_body_part(piece);
-        } else if lines.is_mid_line() {
-            meter.read_partial_line(piece);
-        } else {
-            meter.read_lines(piece);
-        }
+        self.send_piece(lines.take_rest(), out).await;
+        self.usage_recorder.meter.finish();
+        if self.is_stream { self.usage_recorder.end_of_stream() } else { RelayEnd::Complete }
     }
 
     async fn send_piece(&mut self, piece: Bytes, out: &UnboundedSender<RelayPiece>) {
@@ -270,7 +259,8 @@ impl UsageRecorder {
                 if let Some(error) = self.meter.error() {
                     let (api, options) = (self.route.api(), self.context.gateway.options());
                     let message = scrubbed(&error.message, options.provider(api).api_key.expose());
-                    let reason = describe_rejection(api, &self.model, error.status, message.as_bytes());
+                    let error = ProviderError { message, ..error.clone() };
+                    let reason = describe_rejection(api, &self.model, &error);
                     self.context.account.notify(GatewayNotice::Rejected { status: error.status, why: reason });
                 }
                 None
@@ -289,10 +279,9 @@ impl UsageRecorder {
 
 impl Drop for UsageRecorder {
     fn drop(&mut self) {
-        if self.route.is_metered() && self.may_be_billed {
+        if self.may_be_billed && self.meter.is_charged() {
             // A provider that reports an error was not cut off by the client. Only the body counts
             // then.
-
             let input = if self.meter.error().is_some() { self.input.by_bytes } else { self.input.upper_bound };
             let mut metered = self.meter.metered_usage(&self.model, input);
             self.context.gateway.options().apply_price(&mut metered, &self.model);

@@ -1,6 +1,7 @@
 //! Routes of the endpoint. Pure.
 
 use greenroom_protocol::link::ProviderApi;
+use greenroom_provider::WireFormat;
 use hyper::Method;
 
 /// Route of an endpoint path.
@@ -52,12 +53,19 @@ impl GatewayRoute {
         }
     }
 
+    /// Returns the format of this route's answers. `None` if its calls use no tokens.
+    pub(super) fn wire_format(self) -> Option<WireFormat> {
+        match self {
+            GatewayRoute::Messages => Some(WireFormat::Messages),
+            GatewayRoute::Chat => Some(WireFormat::Chat),
+            GatewayRoute::Responses => Some(WireFormat::Responses),
+            GatewayRoute::CountTokens | GatewayRoute::AnthropicModels | GatewayRoute::OpenaiModels => None,
+        }
+    }
+
     /// Returns true if calls of this route use tokens.
     pub(super) fn is_metered(self) -> bool {
-        match self {
-            GatewayRoute::Messages | GatewayRoute::Chat | GatewayRoute::Responses => true,
-            GatewayRoute::CountTokens | GatewayRoute::AnthropicModels | GatewayRoute::OpenaiModels => false,
-        }
+        self.wire_format().is_some()
     }
 
     pub(super) fn has_body(self) -> bool {

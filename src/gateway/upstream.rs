@@ -1,9 +1,10 @@
-//! Provider client: sends a request, with retries, until the first byte of the response is here.
+//! Provider client: sends a request, with retries, until the first real piece of the answer is here.
 
 use std::{
     collections::hash_map::RandomState,
     error::Error,
     hash::{BuildHasher, Hasher},
+    sync::atomic::{AtomicU64, Ordering},
     time::Duration,
 };
 
@@ -12,15 +13,17 @@ use futures::{
     StreamExt,
     stream::{self, BoxStream},
 };
+use greenroom_protocol::{RetryFrame, RetryFrameKind};
+use greenroom_provider::{AnswerFraming, ProviderError, error::ErrorClass, verdict::NextStep};
 use hyper::{HeaderMap, Method, StatusCode, header};
 use reqwest::{Client, Response};
 use tokio::time::timeout;
 
 use super::{
-    GatewayNotice, SessionAccount,
+    GatewayNotice, RetryOutcome, SessionAccount,
     error_response::{self, EndpointError, describe_rejection, provider_name},
     headers,
-    meter::UsageMeter,
+    hold_back::{self, FailedStart},
     retry,
     route::GatewayRoute,
 };
@@ -46,7 +49,7 @@ pub(super) struct UpstreamRequest {
     pub(super) key: SecretString,
 }
 
-/// Response of a provider whose first byte has arrived.
+/// Response of a provider whose first real piece has arrived.
 pub(super) struct UpstreamResponse {
     pub(super) status: StatusCode,
     pub(super) headers: HeaderMap,
@@ -62,9 +65,11 @@ pub(super) type UpstreamBody = BoxStream<'static, Result<Bytes, String>>;
 /// Reason for a missing response.
 #[derive(Debug)]
 pub(super) enum UpstreamError {
-    /// The provider answered with a status that is no success, or with an error as the first event
-    /// of its stream.
-    Rejected { status: StatusCode, headers: HeaderMap, body: Bytes },
+    /// The provider answered with a status that is no success, or with an error before the first
+    /// real piece of its answer.
+    Rejected { status: StatusCode, headers: HeaderMap, body: Bytes, error: ProviderError },
+    /// The answer ended, or its connection broke, before its first real piece.
+    Cut { why: String },
     /// No connection, or a connection that broke before the response started.
     Unreachable {
         why: String,
@@ -75,7 +80,54 @@ pub(super) enum UpstreamError {
     TimedOut { waited: Duration },
 }
 
-/// Sends `request` until a response arrives or a failure is not worth another attempt.
+/// Number of the next call, for [`RetryFrame::call`].
+static NEXT_CALL: AtomicU64 = AtomicU64::new(1);
+
+/// Retries of one call. Dropping them reports their end to the session.
+struct CallRetries<'a> {
+    account: &'a dyn SessionAccount,
+    call: u64,
+    provider: &'static str,
+    /// Number of the coming attempt.
+    attempt: u32,
+    waited_ms: u64,
+    /// Newest failure, in words.
+    why: String,
+    succeeded: bool,
+}
+
+impl CallRetries<'_> {
+    /// Reports a further attempt, and waits for it.
+    async fn wait(&mut self, wait: Duration, max_attempts: u32, why: String) {
+        let wait_ms = u64::try_from(wait.as_millis()).unwrap_or(u64::MAX);
+        self.attempt += 1;
+        self.waited_ms = self.waited_ms.saturating_add(wait_ms);
+        self.why.clone_from(&why);
+        self.account.notify(GatewayNotice::Retrying(RetryFrame {
+            kind: RetryFrameKind::Retry,
+            call: self.call,
+            provider: self.provider.to_owned(),
+            attempt: self.attempt,
+            max_attempts,
+            wait_ms,
+            why,
+        }));
+        tokio::time::sleep(wait).await;
+    }
+}
+
+impl Drop for CallRetries<'_> {
+    fn drop(&mut self) {
+        if self.attempt == 1 {
+            return;
+        }
+        let CallRetries { call, attempt: attempts, waited_ms, .. } = *self;
+        let outcome = self.succeeded.then(|| RetryOutcome { attempts, waited_ms, why: std::mem::take(&mut self.why) });
+        self.account.notify(GatewayNotice::RetriesEnded { call, outcome });
+    }
+}
+
+/// Sends `request` until an answer begins or a failure is not worth another attempt.
 ///
 /// `may_be_billed` is true while a provider may have started work, also if this future is dropped.
 pub(super) async fn send_with_retries(
@@ -85,25 +137,26 @@ pub(super) async fn send_with_retries(
     account: &dyn SessionAccount,
     may_be_billed: &mut bool,
 ) -> Result<UpstreamResponse, UpstreamError> {
-    let (mut attempt, mut may_work) = (1, false);
+    let call = NEXT_CALL.fetch_add(1, Ordering::Relaxed);
+    let provider = provider_name(request.route.api());
+    let mut retries =
+        CallRetries { account, call, provider, attempt: 1, waited_ms: 0, why: String::new(), succeeded: false };
+    let mut may_work = false;
     loop {
         *may_be_billed = true;
         let failure = match send_once(client, &options.timeouts, request).await {
-            Ok(response) => return Ok(response),
+            Ok(response) => {
+                retries.succeeded = true;
+                return Ok(response);
+            }
             Err(failure) => failure,
         };
         // A provider that rejects or is unreachable has started nothing. After a timeout or a
         // broken connection it may work on.
-        may_work |= matches!(
-            failure,
-            UpstreamError::TimedOut { .. } | UpstreamError::Unreachable { connection_broke: true, .. }
-        );
+        may_work |= failure.may_be_billed();
         *may_be_billed = may_work;
-        let Some(wait) = failure.retry_delay(options, attempt, request.streaming) else { return Err(failure) };
-        attempt += 1;
-        let wait_ms = u64::try_from(wait.as_millis()).unwrap_or(u64::MAX);
-        account.notify(GatewayNotice::Retrying { attempt, wait_ms, why: failure.describe(request) });
-        tokio::time::sleep(wait).await;
+        let Some(wait) = failure.retry_delay(options, retries.attempt, request.streaming) else { return Err(failure) };
+        retries.wait(wait, options.retry.max_attempts, failure.describe(request)).await;
     }
 }
 
@@ -117,13 +170,19 @@ async fn send_once(
         .headers(request.headers.clone())
         .body(request.body.clone());
     let TimeSpan(limit) = if request.streaming { timeouts.first_byte } else { timeouts.whole_answer };
-    match timeout(limit, read_first_piece(sending.send(), request, timeouts.idle.0)).await {
-        Ok(result) => result,
-        Err(_) => Err(UpstreamError::TimedOut { waited: limit }),
+    let response = match timeout(limit, read_first_chunk(sending.send(), request, timeouts.idle.0)).await {
+        Ok(response) => response?,
+        Err(_) => return Err(UpstreamError::TimedOut { waited: limit }),
+    };
+    let UpstreamResponse { status, headers, is_stream, body } = response;
+    match hold_back::read_start(body, request.route, is_stream).await {
+        Ok(body) => Ok(UpstreamResponse { status, headers, is_stream, body }),
+        Err(FailedStart::Error(error)) => Err(rejection_in_answer(request, headers, error)),
+        Err(FailedStart::Cut(why)) => Err(UpstreamError::Cut { why }),
     }
 }
 
-async fn read_first_piece(
+async fn read_first_chunk(
     response: impl Future<Output = reqwest::Result<Response>>,
     request: &UpstreamRequest,
     idle: Duration,
@@ -132,34 +191,43 @@ async fn read_first_piece(
     let mut response = response.await.map_err(unreachable)?;
     let (status, headers) = (response.status(), headers::to_client(response.headers(), request.key.expose()));
     if !status.is_success() {
-        return Err(UpstreamError::Rejected {
-            status,
-            headers,
-            body: error_response::scrub(error_body(response).await, request.key.expose()),
-        });
+        let sent = response.headers().clone();
+        let body = error_response::scrub(error_body(response).await, request.key.expose());
+        let error = rejection(status, &sent, &body);
+        return Err(UpstreamError::Rejected { status, headers, body, error });
     }
     let content_type = headers.get(header::CONTENT_TYPE).and_then(|value| value.to_str().ok()).unwrap_or_default();
-    let is_stream = content_type.starts_with("text/event-stream");
-    let first = response.chunk().await.map_err(unreachable)?.unwrap_or_default();
-    if is_stream && let Some(error) = error_in_first_event(route, &first, request.key.expose()) {
-        return Err(error);
-    }
+    let is_stream = AnswerFraming::of_content_type(content_type) == AnswerFraming::EventStream;
+    let first = response.chunk().await.map_err(unreachable)?;
     let rest = stream::unfold(Some(response), move |response| next_piece(response, route, idle));
-    let body = stream::iter([Ok(first)]).chain(rest).boxed();
+    let body = stream::iter(first.map(Ok)).chain(rest).boxed();
     Ok(UpstreamResponse { status, headers, is_stream, body })
 }
 
-/// Returns the error if the first event of a stream is an error. Providers under load answer 200
-/// and then send one. Nothing has been passed on yet, so the call may be retried.
-fn error_in_first_event(route: GatewayRoute, first: &Bytes, key: Option<&str>) -> Option<UpstreamError> {
-    let mut meter = UsageMeter::new(route);
-    meter.read_lines(first);
-    let error = meter.error()?;
+/// Reads the error of a response whose status is no success.
+fn rejection(status: StatusCode, headers: &HeaderMap, body: &[u8]) -> ProviderError {
+    let header = |name: &str| headers.get(name).and_then(|value| value.to_str().ok()).map(str::to_owned);
+    let error = ProviderError::of_response(status.as_u16(), header, body);
+    if status.is_client_error() || status.is_server_error() {
+        return error;
+    }
+    // A redirect is not followed, so the next attempt ends here too.
+    ProviderError { status: status.as_u16(), class: ErrorClass::Permanent, ..error }
+}
+
+/// Returns the rejection for an error in place of an answer. Providers under load answer 200 and
+/// then send an error.
+fn rejection_in_answer(request: &UpstreamRequest, mut headers: HeaderMap, error: ProviderError) -> UpstreamError {
     let status = StatusCode::from_u16(error.status).unwrap_or(StatusCode::BAD_GATEWAY);
-    let message = error_response::scrubbed(&error.message, key);
-    let body = EndpointError::new(status, error_response::kind_of_status(error.status), message).body(route.api());
-    let headers = HeaderMap::from_iter([(header::CONTENT_TYPE, header::HeaderValue::from_static("application/json"))]);
-    Some(UpstreamError::Rejected { status, headers, body })
+    let message = error_response::scrubbed(&error.message, request.key.expose());
+    let kind = match error.kind.as_str() {
+        "" => error_response::kind_of_status(error.status).to_owned(),
+        kind => error_response::scrubbed(kind, request.key.expose()),
+    };
+    let body = EndpointError::new(status, kind, message.as_str()).body(request.route.api());
+    headers.insert(header::CONTENT_TYPE, header::HeaderValue::from_static("application/json"));
+    headers.remove(header::CONTENT_LENGTH);
+    UpstreamError::Rejected { status, headers, body, error: ProviderError { message, ..error } }
 }
 
 /// Reads the next chunk. The time limit applies only while a chunk is awaited: a full buffer does
@@ -210,13 +278,20 @@ fn root_cause(error: &reqwest::Error) -> String {
 }
 
 impl UpstreamError {
+    /// Returns true if the provider may have started work.
+    fn may_be_billed(&self) -> bool {
+        match self {
+            UpstreamError::Rejected { .. } => false,
+            UpstreamError::Unreachable { connection_broke, .. } => *connection_broke,
+            UpstreamError::Cut { .. } | UpstreamError::TimedOut { .. } => true,
+        }
+    }
+
     fn retry_delay(&self, options: &ModelConfig, attempt: u32, streaming: bool) -> Option<Duration> {
         let requested_delay = match self {
-            UpstreamError::Rejected { status, headers, body } if retry::is_retryable(*status, headers, body) => {
-                retry::requested_delay(headers)
-            }
+            UpstreamError::Rejected { error, .. } if error.class.next_step() == NextStep::Retry => error.retry_after,
             UpstreamError::Rejected { .. } => return None,
-            UpstreamError::Unreachable { .. } => None,
+            UpstreamError::Unreachable { .. } | UpstreamError::Cut { .. } => None,
             // A retry of a response in one piece would take, and cost, as much again.
             UpstreamError::TimedOut { .. } if streaming => None,
             UpstreamError::TimedOut { .. } => return None,
@@ -227,9 +302,8 @@ impl UpstreamError {
     pub(super) fn describe(&self, request: &UpstreamRequest) -> String {
         let (api, provider) = (request.route.api(), provider_name(request.route.api()));
         match self {
-            UpstreamError::Rejected { status, body, .. } => {
-                describe_rejection(api, &request.model, status.as_u16(), body)
-            }
+            UpstreamError::Rejected { error, .. } => describe_rejection(api, &request.model, error),
+            UpstreamError::Cut { why } => why.clone(),
             UpstreamError::Unreachable { why, .. } => format!("{provider} cannot be reached: {why}"),
             UpstreamError::TimedOut { waited } => {
                 format!("{provider} did not answer within {} s", waited.as_secs_f64())
@@ -241,4 +315,48 @@ impl UpstreamError {
 /// Returns a random number between 0 and 1. Each `RandomState` has a random seed.
 fn jitter() -> f64 {
     RandomState::new().build_hasher().finish() as f64 / u64::MAX as f64
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn temporary_rejections_are_retried() {
+        fn check(status: u16, header: Option<(&'static str, &'static str)>, body: &str, expected: bool) {
+            let headers = header
+                .map(|(name, value)| (header::HeaderName::from_static(name), header::HeaderValue::from_static(value)));
+            let status = StatusCode::from_u16(status).expect("a status");
+            let error = rejection(status, &headers.into_iter().collect(), body.as_bytes());
+            assert_eq!(error.class.next_step() == NextStep::Retry, expected, "{status} {body}");
+        }
+        for status in [429, 500, 502, 503, 504, 529] {
+            check(status, None, "", true);
+            check(status, Some(("x-should-retry", "false")), "", false);
+        }
+        for status in [302, 400, 401, 402, 403, 404, 413, 422] {
+            check(status, Some(("x-should-retry", "true")), "", false);
+        }
+        check(307, None, r#"{"error":{"code":429}}"#, false);
+        check(429, None, r#"{"error":{"code":"insufficient_quota"}}"#, false);
+        check(500, None, r#"{"error":{"message":"Context size has been exceeded."}}"#, false);
+    }
+
+    #[test]
+    fn requested_delay_is_read_from_headers() {
+        fn check(name: &'static str, value: &'static str, expected: Option<Duration>) {
+            let headers =
+                [(header::HeaderName::from_static(name), value), (header::DATE, "Fri, 31 Dec 1999 23:59:50 GMT")];
+            let headers = headers.map(|(name, value)| (name, header::HeaderValue::from_static(value)));
+            let error = rejection(StatusCode::TOO_MANY_REQUESTS, &headers.into_iter().collect(), b"");
+            assert_eq!(error.retry_after, expected, "{value}");
+        }
+        check("retry-after", "7", Some(Duration::from_secs(7)));
+        check("retry-after", "0.5", Some(Duration::from_millis(500)));
+        check("retry-after-ms", "250", Some(Duration::from_millis(250)));
+        check("retry-after", "Fri, 31 Dec 1999 23:59:59 GMT", Some(Duration::from_secs(9)));
+        check("retry-after", "soon", None);
+        check("retry-after", "-3", None);
+        check("x-other", "7", None);
+    }
 }

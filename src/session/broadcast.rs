@@ -14,7 +14,7 @@ use std::{
 };
 
 use actix::prelude::*;
-use greenroom_protocol::{Delta, DeltaKind};
+use greenroom_protocol::{Delta, DeltaKind, RetryFrame};
 
 use super::transition::OpenItem;
 use crate::store::Seq;
@@ -63,9 +63,11 @@ pub struct LiveState {
     items: Vec<LiveItem>,
     /// Newest item ends, on disk or not. The ended items do not grow any more.
     sealed: VecDeque<ItemEnd>,
+    /// Newest wait of a model call for its next attempt.
+    retry: Option<LiveRetry>,
     subscribers: Vec<(u64, Recipient<Published>)>,
-    /// Counter of subscribers and items. Ids are unique, so a new item of an old name differs from
-    /// the old item.
+    /// Counter of subscribers, items and retries. Ids are unique, so a new item of an old name
+    /// differs from the old item.
     next_id: u64,
 }
 
@@ -82,6 +84,15 @@ struct LiveItem {
     text: String,
     /// Set when the event that ends the item is decided, on disk or not.
     is_over: bool,
+}
+
+/// Wait of a model call for its next attempt.
+struct LiveRetry {
+    frame: RetryFrame,
+    /// Unique id. Later waits have larger ids.
+    id: u64,
+    /// Newest decided event when the wait began. Subscribers see the wait after that event.
+    visible_after: Seq,
 }
 
 /// Notice that there is more to pull. Idempotent: one notice may stand for many events and deltas.
@@ -197,6 +208,20 @@ impl SessionBroadcast {
         live.notify_subscribers();
     }
 
+    /// Shows a model call's wait for its next attempt, in place of an earlier wait.
+    pub(super) fn set_retry(&self, frame: RetryFrame) {
+        let mut live = self.live();
+        live.next_id += 1;
+        live.retry = Some(LiveRetry { frame, id: live.next_id, visible_after: live.decided });
+        live.notify_subscribers();
+    }
+
+    /// Removes the wait of `call`. Later subscribers do not receive the wait.
+    pub(super) fn clear_retry(&self, call: u64) {
+        let mut live = self.live();
+        live.retry.take_if(|retry| retry.frame.call == call);
+    }
+
     /// Returns the items that have not ended, oldest first.
     pub(super) fn open_items(&self) -> Vec<OpenItem> {
         let live = self.live();
@@ -310,13 +335,18 @@ impl LiveItem {
     }
 }
 
-/// Positions of a subscriber in the growing items: item id to end of the sent text, in bytes.
+/// Positions of a subscriber in the unnumbered state of a session.
 #[derive(Default)]
-pub struct DeltaPositions(Vec<(u64, u64)>);
+pub struct DeltaPositions {
+    /// Growing items: id to end of the sent text, in bytes.
+    items: Vec<(u64, u64)>,
+    /// Id of the newest wait that was sent.
+    retry: u64,
+}
 
 impl DeltaPositions {
     fn position_of(&mut self, live_item: &LiveItem) -> Option<&mut u64> {
-        self.0.iter_mut().find(|(id, _)| *id == live_item.id).map(|(_, end)| end)
+        self.items.iter_mut().find(|(id, _)| *id == live_item.id).map(|(_, end)| end)
     }
 }
 
@@ -326,6 +356,8 @@ pub enum DeliveryPoll {
     Behind { tail: Seq },
     /// Chunks that the subscriber lacks, oldest item first. The subscriber has the whole journal.
     Deltas(Vec<DeltaChunk>),
+    /// Newest wait of a model call, which the subscriber lacks.
+    Retry(RetryFrame),
     /// The session's actor has stopped.
     Closed,
 }
@@ -357,7 +389,14 @@ impl Subscription {
             // events may have ended items that still grow here.
             return DeliveryPoll::Deltas(Vec::new());
         }
-        positions.0.retain(|(id, _)| live.items.iter().any(|live_item| live_item.id == *id));
+        if let Some(retry) = &live.retry
+            && retry.id > positions.retry
+            && retry.visible_after <= cursor
+        {
+            positions.retry = retry.id;
+            return DeliveryPoll::Retry(retry.frame.clone());
+        }
+        positions.items.retain(|(id, _)| live.items.iter().any(|live_item| live_item.id == *id));
         let mut deltas = Vec::new();
         let mut remaining = max_bytes;
         for live_item in &live.items {
@@ -373,7 +412,7 @@ impl Subscription {
             let end = at + content.len() as u64;
             match position {
                 Some(position) => *position = end,
-                None => positions.0.push((live_item.id, end)),
+                None => positions.items.push((live_item.id, end)),
             }
             let (kind, item) = (live_item.kind, live_item.item.clone());
             deltas.push(DeltaChunk { delta: Delta { kind, item, offset: from.offset(), content }, at });

@@ -24,7 +24,7 @@ use super::{
     view::SessionView,
 };
 use crate::{
-    gateway::{GatewayNotice, MeteredUsage},
+    gateway::{GatewayNotice, MeteredUsage, RetryOutcome},
     store::SessionRecord,
 };
 
@@ -436,10 +436,15 @@ impl Handler<NoticeReceived> for Session {
     fn handle(&mut self, NoticeReceived { notice, permit }: NoticeReceived, ctx: &mut Context<Session>) {
         match notice {
             GatewayNotice::Used(metered) => self.add_usage(metered, permit, ctx),
-            GatewayNotice::Retrying { attempt, wait_ms, why } => {
-                let detail = format!("{why}; retrying in {:.1} s (attempt {attempt})", wait_ms as f64 / 1000.0);
-                let retrying = ObservationKind::Error { code: "provider_retrying".to_owned(), detail };
-                self.commit_observation(retrying, vec![CommitReply::Notice(permit)], ctx);
+            GatewayNotice::Retrying(frame) => self.broadcast.set_retry(frame),
+            GatewayNotice::RetriesEnded { call, outcome } => {
+                self.broadcast.clear_retry(call);
+                if let Some(RetryOutcome { attempts, waited_ms, why }) = outcome {
+                    let detail = format!("{why}; the model answered at attempt {attempts}");
+                    let (code, attempts, waited_ms) = ("provider_retried".to_owned(), Some(attempts), Some(waited_ms));
+                    let retried = ObservationKind::Notice { code, detail, attempts, waited_ms };
+                    self.commit_observation(retried, vec![CommitReply::Notice(permit)], ctx);
+                }
             }
             GatewayNotice::Rejected { why, .. } => self.provider_error = Some(why),
         }

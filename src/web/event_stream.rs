@@ -114,10 +114,13 @@ async fn next_frame(mut next: impl AsyncFnMut() -> PulledItem, kind: Option<&str
             PulledItem::Delta(chunk) if kind.is_none() => {
                 return SseFrame::Unnumbered(named_event("delta", &json!(chunk.delta)));
             }
+            PulledItem::Retry(frame) if kind.is_none() => {
+                return SseFrame::Unnumbered(named_event("delta", &json!(frame)));
+            }
             // An event that is already available never blocks, so the timeout does not fire. Check
             // the time here.
-            PulledItem::Event(_) | PulledItem::Delta(_) if Instant::now() >= due => break,
-            PulledItem::Event(_) | PulledItem::Delta(_) => {}
+            PulledItem::Event(_) | PulledItem::Delta(_) | PulledItem::Retry(_) if Instant::now() >= due => break,
+            PulledItem::Event(_) | PulledItem::Delta(_) | PulledItem::Retry(_) => {}
             PulledItem::Gone(error) => {
                 let body = json!({ "error": { "code": error.code(), "message": error.to_string() } });
                 return SseFrame::Last(named_event("error", &body));

@@ -63,6 +63,7 @@ pub const OBSERVATIONS: [KindDeclaration; 19] = [
     kind("queue", &[Server]),
     kind("sandbox", &[Server]),
     kind("error", &[Agent, Server]),
+    kind("notice", &[Server]),
 ];
 
 const fn kind(name: &'static str, senders: &'static [EventSource]) -> KindDeclaration {

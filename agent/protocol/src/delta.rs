@@ -1,4 +1,5 @@
-//! Deltas: pieces of an item that still grows. Not numbered, not journalled, not replayed.
+//! Deltas: pieces of an item that still grows, and the wait for a model. Not numbered, not journalled,
+//! not replayed.
 
 use serde::{Deserialize, Serialize};
 
@@ -28,4 +29,35 @@ pub enum DeltaKind {
     ToolInput,
     /// Output of a command.
     Output,
+}
+
+/// Wait of a model call for its next attempt, from the server alone. A client that attaches during
+/// the wait receives the newest frame of the session.
+///
+/// A durable event ends the wait: `notice` with the code `provider_retried`, or the error that ends
+/// the turn.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+#[cfg_attr(test, derive(schemars::JsonSchema, ts_rs::TS))]
+pub struct RetryFrame {
+    #[serde(rename = "delta")]
+    pub kind: RetryFrameKind,
+    /// Number of the call. Frames of one call have growing attempts.
+    pub call: u64,
+    /// Provider's name, for a person.
+    pub provider: String,
+    /// Number of the coming attempt, so the first retry is 2.
+    pub attempt: u32,
+    pub max_attempts: u32,
+    /// Wait before the attempt, in milliseconds.
+    pub wait_ms: u64,
+    /// Failure of the last attempt, for a person.
+    pub why: String,
+}
+
+/// Name of [`RetryFrame`] on the wire.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
+#[cfg_attr(test, derive(schemars::JsonSchema, ts_rs::TS))]
+#[serde(rename_all = "snake_case")]
+pub enum RetryFrameKind {
+    Retry,
 }

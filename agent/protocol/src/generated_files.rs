@@ -11,6 +11,7 @@ use ts_rs::{Config, TS, TypeVisitor};
 
 use crate::{
     Action, CLIENT_FRAME_LIMIT, CONTENT_LIMIT, Delta, EventSource, FULL_TEXT_LIMIT, ObservationKind, REQUEST_ID_LIMIT,
+    RetryFrame,
     client::{ClientRequest, ErrorFrame, StatusFrame},
     declarations::{ACTIONS, KindDeclaration, OBSERVATIONS},
     link::{EVENT_LIMIT, VALUES_LIMIT},
@@ -31,6 +32,7 @@ fn types_of_the_page_are_current() {
     types.visit::<ObservationKind>();
     types.visit::<ToolKind>();
     types.visit::<Delta>();
+    types.visit::<RetryFrame>();
     types.visit::<ClientRequest>();
     types.visit::<StatusFrame>();
     types.visit::<ErrorFrame>();

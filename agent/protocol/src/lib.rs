@@ -34,7 +34,7 @@ mod text;
 pub mod tool;
 
 pub use action::Action;
-pub use delta::{Delta, DeltaKind};
+pub use delta::{Delta, DeltaKind, RetryFrame, RetryFrameKind};
 pub use event::{Event, EventBody, EventSource};
 pub use observation::{Observation, ObservationKind};
 pub use size::JsonSize;

@@ -149,6 +149,17 @@ pub enum ObservationKind {
     },
     /// An error occurred. `code` is stable, `detail` is for a person.
     Error { code: String, detail: String },
+    /// Something noteworthy happened that is no error. `code` is stable, `detail` is for a person.
+    Notice {
+        code: String,
+        detail: String,
+        /// Attempts of the model call, for the code `provider_retried`.
+        #[serde(default, skip_serializing_if = "Option::is_none")]
+        attempts: Option<u32>,
+        /// Sum of the waits between the attempts, in milliseconds.
+        #[serde(default, skip_serializing_if = "Option::is_none")]
+        waited_ms: Option<u64>,
+    },
 }
 
 /// Marks `content` as a part of a longer text, and points at the whole text.
@@ -351,7 +362,7 @@ impl Observation {
             ObservationKind::Queue { items } if items.is_empty() => "No message is waiting.".to_owned(),
             ObservationKind::Queue { items } => format!("Messages waiting: {}.", items.len()),
             ObservationKind::Sandbox { phase, .. } => format!("Sandbox: {phase:?}.").to_lowercase(),
-            ObservationKind::Error { detail, .. } => detail.clone(),
+            ObservationKind::Error { detail, .. } | ObservationKind::Notice { detail, .. } => detail.clone(),
         }
     }
 }

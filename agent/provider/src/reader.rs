@@ -165,6 +165,11 @@ impl AnswerReader {
         self.events.answer.is_complete()
     }
 
+    /// Returns true if a part of the content was read: text, thinking or a tool call.
+    pub fn has_content(&self) -> bool {
+        !self.events.answer.is_blank()
+    }
+
     /// Returns true if all text may have been streamed and the usage is still missing.
     pub fn awaits_only_usage(&self) -> bool {
         let AnswerState { usage, part_finished, .. } = &self.events.answer;

@@ -100,6 +100,7 @@ impl HistoryReader {
             | ObservationKind::Usage(_)
             | ObservationKind::AgentStateChanged { .. }
             | ObservationKind::Queue { .. }
+            | ObservationKind::Notice { .. }
             | ObservationKind::Sandbox { .. } => {}
         }
     }

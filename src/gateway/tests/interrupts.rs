@@ -62,7 +62,11 @@ async fn interrupt_ends_a_retry_wait() {
     let (reply, ()) = tokio::join!(calling, aborting);
     assert_eq!(reply.status(), 403);
     assert!(reply.text().await.contains("interrupted"));
-    assert!(matches!(&fixture.account.notices()[..], [GatewayNotice::Retrying { attempt: 2, wait_ms: 30_000.., .. }]));
+    let notices = fixture.account.notices();
+    let [GatewayNotice::Retrying(frame), GatewayNotice::RetriesEnded { call, outcome: None }] = &notices[..] else {
+        panic!("{notices:?}")
+    };
+    assert!(frame.attempt == 2 && frame.wait_ms >= 30_000 && frame.call == *call, "{frame:?}");
     assert_eq!(fixture.fake.requests().len(), 1);
 }
 
@@ -265,11 +269,12 @@ async fn broken_stream_ends_with_an_error_in_its_format() {
 
 #[tokio::test]
 async fn incomplete_line_is_not_passed_on() {
-    let half = FakeModelResponse::stream(["data: {\"choices\":[]}\n\n".to_owned(), "data: {\"cho".to_owned()])
+    let whole = "data: {\"choices\":[{\"delta\":{\"content\":\"w\"}}]}\n\n";
+    let half = FakeModelResponse::stream([whole.to_owned(), "data: {\"cho".to_owned()])
         .ending_after(2, FakeResponseEnd::Broken);
     let fixture = GatewayFixture::with_script([half.tokens_per_second(1000)]).await;
     let text = fixture.post(CHAT, &streaming("gpt-x")).await.text().await;
-    assert!(text.starts_with("data: {\"choices\":[]}\n\n\ndata: {\"error\":"), "{text}");
+    assert!(text.starts_with(&format!("{whole}\ndata: {{\"error\":")), "{text}");
 }
 
 #[tokio::test]
@@ -285,7 +290,8 @@ async fn incomplete_body_is_aborted() {
 #[tokio::test]
 async fn stream_error_passes_and_is_reported() {
     let error = r#"data: {"type":"error","error":{"type":"overloaded_error","message":"Overloaded"}}"#;
-    let mut events = vec!["data: {\"type\":\"ping\"}\n\n".to_owned()];
+    let delta = r#"data: {"type":"content_block_delta","index":0,"delta":{"type":"text_delta","text":"Well"}}"#;
+    let mut events = vec![format!("{delta}\n\n")];
     events.push(format!("event: error\n{error}\n\n"));
     let response = FakeModelResponse::stream(events).tokens_per_second(100);
     let fixture = GatewayFixture::with_script([response.clone()]).await;

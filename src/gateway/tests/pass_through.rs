@@ -80,6 +80,21 @@ async fn response_in_one_piece_is_metered() {
     assert_eq!(fixture.account.notices(), [anthropic_used(3)]);
 }
 
+/// A proxy that does not stream is one paid call.
+#[tokio::test]
+async fn json_in_place_of_a_stream_passes_and_is_metered_once() {
+    let body = r#"{"id":"x","object":"chat.completion","model":"gpt-x-1","choices":[{"index":0,"message":{"role":"assistant","content":"whole answer"},"finish_reason":"stop"}],"usage":{"prompt_tokens":10,"completion_tokens":3,"prompt_tokens_details":{"cached_tokens":4}}}"#;
+    for content_type in ["application/json", "text/event-stream"] {
+        let answer = FakeModelResponse::complete(200, body).with_content_type(content_type);
+        let fixture = GatewayFixture::with_script([answer]).await;
+        let reply = fixture.post(CHAT, &streaming("gpt-x")).await;
+        assert_eq!(reply.headers()["content-type"], content_type);
+        assert_eq!(reply.text().await, body);
+        assert_eq!(fixture.account.notices(), [openai_used(3)]);
+        assert_eq!(fixture.fake.requests().len(), 1);
+    }
+}
+
 /// Token probabilities have many values, which the meter skips.
 #[tokio::test]
 async fn token_probabilities_pass_and_the_response_is_metered() {

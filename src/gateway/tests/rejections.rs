@@ -3,10 +3,12 @@
 use super::*;
 
 fn retrying(notices: &[GatewayNotice]) -> Vec<(u32, &str)> {
-    let retry = |notice| match notice {
-        &GatewayNotice::Retrying { attempt, ref why, .. } => Some((attempt, why.as_str())),
-        GatewayNotice::Used(_) | GatewayNotice::Rejected { .. } => None,
-    };
+    fn retry(notice: &GatewayNotice) -> Option<(u32, &str)> {
+        match notice {
+            GatewayNotice::Retrying(frame) => Some((frame.attempt, frame.why.as_str())),
+            GatewayNotice::Used(_) | GatewayNotice::Rejected { .. } | GatewayNotice::RetriesEnded { .. } => None,
+        }
+    }
     notices.iter().filter_map(retry).collect()
 }
 
@@ -35,7 +37,14 @@ async fn temporary_rejection_is_retried() {
         (3, "Anthropic is overloaded (529): no reason given"),
     ];
     assert_eq!(retrying(&notices), expected);
-    assert!(matches!(notices[..], [_, _, GatewayNotice::Used(_)]));
+    let [GatewayNotice::Retrying(first), _, GatewayNotice::RetriesEnded { call, outcome: Some(outcome) }, _] =
+        &notices[..]
+    else {
+        panic!("{notices:?}")
+    };
+    assert_eq!((first.call, first.max_attempts), (*call, 3));
+    assert_eq!((outcome.attempts, outcome.why.as_str()), (3, expected[1].1));
+    assert!(matches!(notices[3], GatewayNotice::Used(_)), "{notices:?}");
     let bodies: Vec<Bytes> = fixture.fake.requests().into_iter().map(|request| request.body).collect();
     assert_eq!(bodies, vec![Bytes::from(streaming("claude-x")); 3]);
 }
@@ -53,6 +62,59 @@ async fn error_as_first_event_is_retried() {
     assert_eq!(retrying(&fixture.account.notices()), [(2, "Anthropic is overloaded (529): Overloaded")]);
 }
 
+/// An error before the first real piece is a rejection, whatever stands before it, and however the
+/// answer is framed.
+#[tokio::test]
+async fn error_before_the_first_piece_is_retried_like_a_status() {
+    let error = r#"{"error":{"message":"slow down","code":429}}"#;
+    let role = r#"{"choices":[{"index":0,"delta":{"role":"assistant","content":""},"finish_reason":null}]}"#;
+    let event = |data: &str| format!("data: {data}\n\n");
+    let comment = || ": PROCESSING\n\n".to_owned();
+    let failures = [
+        FakeModelResponse::complete(200, error),
+        FakeModelResponse::stream([comment(), event(error)]).tokens_per_second(1000),
+        FakeModelResponse::stream([event(role), comment(), event(error)]).tokens_per_second(1000),
+        FakeModelResponse::stream([comment() + &event(error)]),
+        FakeModelResponse::complete(200, format!("\n{error}")).with_content_type("text/event-stream"),
+    ];
+    for failure in failures {
+        let fixture = GatewayFixture::with_script([failure, FakeModelResponse::chat(2)]).await;
+        assert_eq!(fixture.post(CHAT, &streaming("gpt-x")).await.text().await, FakeModelResponse::chat(2).text());
+        let notices = fixture.account.wait_for(3).await;
+        assert_eq!(retrying(&notices), [(2, "OpenAI limits the requests of this key (429): slow down")]);
+        assert_eq!(notices.iter().filter(|notice| matches!(notice, GatewayNotice::Used(_))).count(), 1);
+    }
+}
+
+#[tokio::test]
+async fn permanent_error_in_a_200_is_rejected_once_and_costs_nothing() {
+    let body = r#"{"error":{"message":"No endpoints found that support tool use","code":404}}"#;
+    for answer in [FakeModelResponse::complete(200, body), FakeModelResponse::stream([format!("data: {body}\n\n")])] {
+        let fixture = GatewayFixture::with_script([answer]).await;
+        let reply = fixture.post(CHAT, &streaming("gpt-x")).await;
+        assert_eq!(reply.status(), 404);
+        assert!(reply.text().await.contains("No endpoints found that support tool use"));
+        let notices = fixture.account.notices();
+        assert!(matches!(&notices[..], [GatewayNotice::Rejected { status: 404, .. }]), "{notices:?}");
+        assert_eq!(fixture.fake.requests().len(), 1);
+    }
+}
+
+#[tokio::test]
+async fn stream_without_a_piece_is_retried() {
+    let empty = [
+        FakeModelResponse::stream([]),
+        FakeModelResponse::stream([": PROCESSING\n\n".to_owned()]),
+        FakeModelResponse::anthropic(1).ending_after(2, crate::gateway::fake_provider::FakeResponseEnd::Broken),
+    ];
+    for answer in empty {
+        let fixture = GatewayFixture::with_script([answer, FakeModelResponse::anthropic(1)]).await;
+        let text = fixture.post(MESSAGES, &streaming("claude-x")).await.text().await;
+        assert_eq!(text, FakeModelResponse::anthropic(1).text());
+        assert_eq!(retrying(&fixture.account.notices()).len(), 1);
+    }
+}
+
 #[tokio::test]
 async fn last_rejection_passes_to_the_client() {
     let fixture = GatewayFixture::with_script(
@@ -68,7 +130,7 @@ async fn last_rejection_passes_to_the_client() {
 async fn overlong_requested_delay_is_not_retried() {
     let fixture =
         GatewayFixture::with_script([FakeModelResponse::complete(429, "{}").header("retry-after", "3600")]).await;
-    fixture.check_rejected(CHAT, "gpt-x", 429, "OpenAI limits the requests of this key (429): {}").await;
+    fixture.check_rejected(CHAT, "gpt-x", 429, "OpenAI limits the requests of this key (429): no reason given").await;
     assert_eq!(fixture.fake.requests().len(), 1);
 }
 
@@ -111,7 +173,7 @@ async fn redirect_is_not_followed() {
     let elsewhere = FakeProvider::start([FakeModelResponse::chat(1)]).await;
     let fixture =
         GatewayFixture::with_script([FakeModelResponse::complete(307, "{}").header("location", &elsewhere.url)]).await;
-    fixture.check_rejected(CHAT, "gpt-x", 307, "OpenAI rejected the request (307): {}").await;
+    fixture.check_rejected(CHAT, "gpt-x", 307, "OpenAI rejected the request (307): no reason given").await;
     assert!(elsewhere.requests().is_empty());
 }
 
@@ -124,7 +186,8 @@ async fn unreachable_provider_is_named() {
     assert!(reply.text().await.contains("OpenAI cannot be reached: "));
     let notices = fixture.account.notices();
     assert_eq!(retrying(&notices).len(), 2);
-    assert!(matches!(&notices[2], GatewayNotice::Rejected { status: 502, why } if why.contains("cannot be reached")));
+    assert!(matches!(notices[2], GatewayNotice::RetriesEnded { outcome: None, .. }), "{notices:?}");
+    assert!(matches!(&notices[3], GatewayNotice::Rejected { status: 502, why } if why.contains("cannot be reached")));
 }
 
 #[tokio::test]

@@ -1,5 +1,6 @@
 use std::collections::BTreeMap;
 
+use greenroom_protocol::RetryFrameKind;
 use proptest::prelude::*;
 
 use super::*;
@@ -19,9 +20,47 @@ fn chunks(poll: DeliveryPoll) -> Vec<(u64, String)> {
         DeliveryPoll::Deltas(deltas) => {
             deltas.into_iter().map(|DeltaChunk { delta, .. }| (delta.offset, delta.content)).collect()
         }
+        DeliveryPoll::Retry(frame) => panic!("a wait: {frame:?}"),
         DeliveryPoll::Behind { tail } => panic!("behind {tail}"),
         DeliveryPoll::Closed => panic!("closed"),
     }
+}
+
+fn retry(call: u64, attempt: u32) -> RetryFrame {
+    let (kind, provider, why) = (RetryFrameKind::Retry, "Anthropic".to_owned(), "overloaded".to_owned());
+    RetryFrame { kind, call, provider, attempt, max_attempts: 6, wait_ms: 1, why }
+}
+
+#[test]
+fn subscriber_gets_newest_wait_once_until_it_ends() {
+    let (broadcast, subscription) = subscribed();
+    let mut positions = DeltaPositions::default();
+    let attempt = |poll| match poll {
+        DeliveryPoll::Retry(frame) => Some(frame.attempt),
+        poll => chunks(poll).is_empty().then_some(0),
+    };
+    broadcast.set_retry(retry(1, 2));
+    broadcast.set_retry(retry(1, 3));
+    assert_eq!(attempt(subscription.poll(0, &mut positions, 99)), Some(3));
+    assert_eq!(attempt(subscription.poll(0, &mut positions, 99)), Some(0));
+    broadcast.set_retry(retry(1, 4));
+    assert_eq!(attempt(subscription.poll(0, &mut positions, 99)), Some(4));
+    assert_eq!(attempt(subscription.poll(0, &mut DeltaPositions::default(), 99)), Some(4), "a late subscriber");
+    broadcast.clear_retry(7);
+    assert_eq!(attempt(subscription.poll(0, &mut DeltaPositions::default(), 99)), Some(4), "of another call");
+    broadcast.clear_retry(1);
+    assert_eq!(attempt(subscription.poll(0, &mut DeltaPositions::default(), 99)), Some(0));
+}
+
+#[test]
+fn wait_never_overtakes_the_event_before_it() {
+    let (broadcast, subscription) = subscribed();
+    broadcast.mark_decided(1, &[]);
+    broadcast.set_retry(retry(1, 2));
+    let mut positions = DeltaPositions::default();
+    assert_eq!(chunks(subscription.poll(0, &mut positions, 99)), []);
+    broadcast.publish(1, &[]);
+    assert!(matches!(subscription.poll(1, &mut positions, 99), DeliveryPoll::Retry(_)));
 }
 
 #[test]
@@ -85,7 +124,7 @@ fn deltas_come_after_journal_and_stop_at_item_end() {
     assert_eq!(chunks(subscription.poll(1, &mut positions, 99)), [(0, "x".into())]);
     broadcast.publish(2, &[ItemEnd::Item("i".into())]);
     assert_eq!(chunks(subscription.poll(2, &mut positions, 99)), []);
-    assert!(positions.0.is_empty());
+    assert!(positions.items.is_empty());
 }
 
 #[test]
@@ -293,6 +332,7 @@ impl ModelSubscriber {
     ) -> Result<bool, TestCaseError> {
         match subscription.poll(self.cursor, &mut self.positions, room) {
             DeliveryPoll::Closed => prop_assert!(false, "no step closes the broadcast"),
+            DeliveryPoll::Retry(_) => prop_assert!(false, "no step waits"),
             DeliveryPoll::Behind { tail } => {
                 prop_assert_eq!(tail, model.on_disk, "the reported tail is the newest event on disk");
                 for seq in self.cursor + 1..=tail {

@@ -98,7 +98,8 @@ async fn gateway_permit_is_released_when_notice_is_on_disk() {
     let permits = Arc::new(tokio::sync::Semaphore::new(1));
     store.gate_appends();
     let permit = permits.clone().try_acquire_owned().ok();
-    let notice = GatewayNotice::Retrying { attempt: 2, wait_ms: 1, why: "busy".into() };
+    let outcome = RetryOutcome { attempts: 2, waited_ms: 1, why: "busy".into() };
+    let notice = GatewayNotice::RetriesEnded { call: 1, outcome: Some(outcome) };
     session.send(NoticeReceived { notice, permit }).await.expect("session actor is running");
     session.send(GetView).await.expect("session actor is running");
     assert_eq!(permits.available_permits(), 0, "the notice is not on disk");

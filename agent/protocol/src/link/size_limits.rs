@@ -217,6 +217,15 @@ mod tests {
             observation(ObservationKind::Message { partial: true }, worst(large)),
             observation(ObservationKind::Compaction { dropped_bytes: 1, kept: 6 }, worst(large)),
             observation(ObservationKind::Error { code: worst(large), detail: worst(large) }, String::new()),
+            observation(
+                ObservationKind::Notice {
+                    code: worst(large),
+                    detail: worst(large),
+                    attempts: Some(2),
+                    waited_ms: Some(1),
+                },
+                String::new(),
+            ),
         ] {
             let AgentReport::Event { body: before, .. } = report.clone() else { panic!("the report is not an event") };
             let fit = report.fit();

@@ -173,7 +173,15 @@ out_of_memory?: boolean, stderr_tail?: string,
 /**
  * Driver, and what its isolation does and does not cover, in words.
  */
-isolation?: string, } } | { "observation": "error", "extras": { code: string, detail: string, } };
+isolation?: string, } } | { "observation": "error", "extras": { code: string, detail: string, } } | { "observation": "notice", "extras": { code: string, detail: string, 
+/**
+ * Attempts of the model call, for the code `provider_retried`.
+ */
+attempts?: number, 
+/**
+ * Sum of the waits between the attempts, in milliseconds.
+ */
+waited_ms?: number, } };
 
 /**
  * Line of a plan with a checkbox.
@@ -193,6 +201,38 @@ item: string, content: string, attachments?: Array<string>, };
  * Effort that a model spends on its thinking.
  */
 export type ReasoningEffort = "minimal" | "low" | "medium" | "high";
+ * Wait of a model call for its next attempt, from the server alone. A client that attaches during
+ * the wait receives the newest frame of the session.
+ *
+ * A durable event ends the wait: `notice` with the code `provider_retried`, or the error that ends
+ * the turn.
+ */
+export type RetryFrame = { delta: RetryFrameKind, 
+/**
+ * Number of the call. Frames of one call have growing attempts.
+ */
+call: number, 
+/**
+ * Provider's name, for a person.
+ */
+provider: string, 
+/**
+ * Number of the coming attempt, so the first retry is 2.
+ */
+attempt: number, max_attempts: number, 
+/**
+ * Wait before the attempt, in milliseconds.
+ */
+wait_ms: number, 
+/**
+ * Failure of the last attempt, for a person.
+ */
+why: string, };
+
+/**
+ * Name of [`RetryFrame`] on the wire.
+ */
+export type RetryFrameKind = "retry";
 
 /**
  * Phase of a sandbox.
