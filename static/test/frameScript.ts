@@ -15,6 +15,7 @@ const ORIGINS: Partial<Record<keyof ObservationExtras, EventOrigin>> = {
   chat: "user",
   confirmed: "server",
   interrupted: "server",
+  notice: "server",
   queue: "server",
   sandbox: "server",
   usage: "server",

@@ -6,6 +6,7 @@ import { EndFollower } from "../dom/followEnd";
 import type { LiveSession } from "../state/liveSession";
 import type { ChatRow } from "../state/rows";
 import { Icon } from "./Icon";
+import { RetryLine } from "./RetryLine";
 import { RowView } from "./RowView";
 
 /**
@@ -131,6 +132,7 @@ export function Chat({ live }: { live: LiveSession }) {
           {from.current === 0 && live.earlierEvents && <EarlierStatus problem={live.earlierEvents.problem} hasRows={rows.length > 0} />}
           {rows.length === 0 && <EmptyChat isComplete={live.isComplete} />}
           {rows.slice(from.current).map(view)}
+          <RetryLine live={live} />
           {unsent.map((sent) => (
             <div key={sent.id} class="row user unsent">
               <div class="bubble" dir="auto">{"args" in sent.request && "content" in sent.request.args ? sent.request.args.content : ""}</div>

@@ -76,7 +76,7 @@ function atLeastZero(ms: number): number | null {
 /** Returns a frame's content as one line. */
 export function summary({ frame }: LoggedFrame): string {
   if ("message" in frame && typeof frame.message === "string") return frame.message;
-  if ("delta" in frame) return frame.content;
+  if ("delta" in frame) return frame.delta === "retry" ? frame.why : frame.content;
   if ("error" in frame) return frame.error.message;
   if ("observation" in frame) return frame.content || JSON.stringify(frame.extras);
   if ("args" in frame) return JSON.stringify(frame.args);

@@ -97,8 +97,16 @@ const OBSERVATION_REDUCERS: ObservationReducers = {
   },
   error(draft, event) {
     if (dropUnmadeCall(draft, event)) return;
-    if (findTool(draft, event)) endTool(draft, event, event.extras.code === "cut" ? "cut" : "failed");
-    else notice(draft, event, "bad", event.extras.detail || event.extras.code, { detail: event.content || undefined });
+    const { code, detail } = event.extras;
+    if (findTool(draft, event)) return endTool(draft, event, code === "cut" ? "cut" : "failed");
+    // Earlier versions recorded each retry as an error.
+    const tone = code === "provider_retrying" ? "quiet" : "bad";
+    if (tone === "bad") draft.retry = null;
+    notice(draft, event, tone, detail || code, { detail: event.content || undefined, isModelError: code === "model_error" });
+  },
+  notice(draft, event) {
+    draft.retry = null;
+    notice(draft, event, "quiet", event.extras.detail || event.extras.code, { detail: event.content || undefined });
   },
 };
 
@@ -151,6 +159,8 @@ function changeState(draft: ScreenDraft, event: ObservationEvent<"agent_state_ch
   if (turn_over === true) draft.isPausedMidTurn = false;
   draft.reason = reason ?? null;
   draft.since = since;
+  // The waiting call ended with its turn.
+  if (state !== "running" || turn_over === true) draft.retry = null;
   if (draft.session) draft.session = { ...draft.session, state, reason: reason ?? null };
   if (state !== "awaiting_confirmation" && state !== "paused") draft.approval = null;
   if (!ACTIVE_STATES.includes(state)) closeOpenRows(draft, event.at);
@@ -189,7 +199,7 @@ function decisionText(decision: ObservationExtras["confirmed"]["decision"], reas
   return decision === "allow_always" ? "You allowed it, always" : "You allowed it";
 }
 
-function notice(draft: ScreenDraft, event: ObservationEvent, tone: NoticeRow["tone"], text: string, more: Pick<NoticeRow, "detail" | "code"> = {}): void {
+function notice(draft: ScreenDraft, event: ObservationEvent, tone: NoticeRow["tone"], text: string, more: Pick<NoticeRow, "detail" | "code" | "isModelError"> = {}): void {
   putRow(draft, { kind: "notice", key: `notice:${event.seq}`, at: event.at, tone, text, ...more });
   announce(draft, event.seq, text);
 }

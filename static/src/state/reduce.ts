@@ -36,7 +36,11 @@ export function reduce(state: ScreenState, inputs: readonly ReducerInput[]): Scr
 function apply(draft: ScreenState, input: ReducerInput): void {
   if (isEvent(input)) applyEvent(draft, input);
   else if ("local" in input) applyLocal(draft, input);
-  else if ("delta" in input) applyDelta(draft, input);
+  else if ("delta" in input) {
+    // A piece of the answer ends the wait for it.
+    draft.retry = input.delta === "retry" ? input : input.delta === "output" ? draft.retry : null;
+    if (input.delta !== "retry") applyDelta(draft, input);
+  }
   else if ("status" in input) applyStatus(draft, input);
   else if ("error" in input) applyError(draft, input);
 }
@@ -57,6 +61,8 @@ function applyStatus(draft: ScreenState, frame: StatusFrame): void {
     case "hello":
       if (draft.connection.phase !== "recorded") draft.connection = { phase: "replaying" };
       draft.replayFrom = draft.lastSeq;
+      // The server repeats a wait that continues.
+      draft.retry = null;
       draft.problem = null;
       if (frame.session) {
         draft.session = frame.session;

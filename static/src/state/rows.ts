@@ -88,6 +88,8 @@ export interface NoticeRow {
   /** Part of the text between backticks, shown as code. */
   code?: string;
   detail?: string;
+  /** True for the error of a model call that ended its turn. */
+  isModelError?: boolean;
 }
 
 export type ChatRow = UserRow | TextRow | ToolRow | PlanRow | SummaryRow | NoticeRow;

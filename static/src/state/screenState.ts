@@ -1,7 +1,7 @@
 // Screen state of one session. Built from frames by `reduce`.
 
 import type { AgentState, SandboxPhase, QueueItem, ReasoningEffort, UsageExtras } from "../wire/event";
-import type { Session, ClientRequest } from "../wire/frame";
+import type { Session, ClientRequest, RetryFrame } from "../wire/frame";
 import type { SocketEndReason } from "../wire/socket";
 import type { PlanRow, ApprovalRequest, ChatRow } from "./rows";
 
@@ -60,6 +60,8 @@ export interface ScreenState {
   queue: QueueItem[];
   pending: PendingRequest[];
   approval: ApprovalRequest | null;
+  /** Wait of a model call for its next attempt. */
+  retry: RetryFrame | null;
   usage: UsageExtras | null;
   /** Highest cost reported by events, in USD. Events without a known price never lower it. */
   knownCost: number;
@@ -101,6 +103,7 @@ export const emptyState: ScreenState = {
   queue: [],
   pending: [],
   approval: null,
+  retry: null,
   usage: null,
   knownCost: 0,
   isEstimated: false,

@@ -1,9 +1,9 @@
 // Frames of the session socket, both ways.
 
 import type { AgentState, ReasoningEffort, SessionEvent } from "./event";
-import type { ClientRequest as GeneratedRequest, Delta, ErrorFrame, StatusFrame as GeneratedStatusFrame } from "./generated/types";
+import type { ClientRequest as GeneratedRequest, Delta, ErrorFrame, RetryFrame, StatusFrame as GeneratedStatusFrame } from "./generated/types";
 
-export type { Delta as DeltaFrame, DeltaKind, ErrorFrame } from "./generated/types";
+export type { Delta as DeltaFrame, DeltaKind, ErrorFrame, RetryFrame } from "./generated/types";
 
 /** Session as sent by REST and `hello`. */
 export interface Session {
@@ -39,7 +39,7 @@ export type StatusFrame =
   | Exclude<GeneratedStatusFrame, { status: "hello" }>
   | (Omit<Extract<GeneratedStatusFrame, { status: "hello" }>, "session"> & { session: Session | null });
 
-export type ServerFrame = SessionEvent | Delta | StatusFrame | ErrorFrame;
+export type ServerFrame = SessionEvent | Delta | RetryFrame | StatusFrame | ErrorFrame;
 
 /**
  * Detects an event: only events name a source. Fields added by an agent must not turn an event into
