@@ -1,4 +1,4 @@
-//! Paths inside every sandbox, with any driver.
+//! Paths, and the gateway's port, inside every sandbox, with any driver.
 
 /// Agent's binary, read-only.
 pub const AGENT_BINARY: &str = "/greenroom/bin/greenroom-agent";
@@ -12,3 +12,5 @@ pub const WORKSPACE: &str = "/workspace";
 pub const HOME: &str = "/home/agent";
 /// File with the ids of the user actions and turns that the agent has begun.
 pub const EXECUTED_IDS: &str = "/home/agent/.greenroom-acts";
+/// Loopback port of the model gateway. Fixed, because agents write their base URL into files.
+pub const GATEWAY_PORT: u16 = 7380;
