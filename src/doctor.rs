@@ -116,7 +116,7 @@ async fn driver(config: &Config, entry: &DriverEntry) -> (DoctorFinding, Option<
 }
 
 fn model(config: &Config) -> DoctorFinding {
-    let gateway = match Gateway::new(config.model.clone()) {
+    let gateway = match Gateway::new(config.model.clone(), &config.gateway) {
         Ok(gateway) => gateway,
         Err(e) => return wrong(e),
     };

@@ -92,7 +92,10 @@ pub async fn start(config: Config) -> Result<RunningServer, StartError> {
         net::listen(address).map_err(|source| StartError::Listen { address: address.to_string(), source })?;
     let bound = listener.local_addr()?;
     let store = store::open(&config.data, &data)?;
-    let gateway = Gateway::new(config.model.clone())?;
+    let gateway = Gateway::new(config.model.clone(), &config.gateway)?;
+    for warning in gateway.warnings() {
+        warn!("{warning}");
+    }
     let drivers = driver::DriverParts {
         config: Arc::new(config.sandbox.clone()),
         node: SandboxNode { name: node.clone(), sandboxes: data.sandboxes(), programs: data.programs() },

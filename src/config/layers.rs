@@ -29,6 +29,29 @@ pub enum SettingOrigin {
     Flag(&'static str),
 }
 
+impl SettingOrigin {
+    /// Returns true if both values come from one source: a file, or variables of one family, such
+    /// as `OPENAI_API_KEY` and `OPENAI_BASE_URL`.
+    pub fn is_same_source(&self, other: &SettingOrigin) -> bool {
+        match (self, other) {
+            (SettingOrigin::File { path, .. }, SettingOrigin::File { path: other, .. }) => path == other,
+            (SettingOrigin::Variable(name), SettingOrigin::Variable(other)) => family(name) == family(other),
+            (SettingOrigin::Flag(_), SettingOrigin::Flag(_)) => true,
+            (SettingOrigin::File { .. } | SettingOrigin::Variable(_) | SettingOrigin::Flag(_), _) => false,
+        }
+    }
+}
+
+/// Returns the part of a variable's name that stands for its owner.
+fn family(variable: &str) -> &str {
+    match variable.split_once('_') {
+        // Google's own programs read both.
+        Some(("GEMINI" | "GOOGLE", _)) => "GOOGLE",
+        Some((owner, _)) => owner,
+        None => variable,
+    }
+}
+
 impl fmt::Display for SettingOrigin {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
@@ -39,15 +62,20 @@ impl fmt::Display for SettingOrigin {
     }
 }
 
-/// Variables that are common in this field, with the keys that they set.
-const WELL_KNOWN_VARIABLES: [(&str, &str); 9] = [
+/// Variables that are common in this field, with the keys that they set. Later rows win.
+const WELL_KNOWN_VARIABLES: [(&str, &str); 14] = [
     ("ANTHROPIC_API_KEY", "model.anthropic.api_key"),
+    ("ANTHROPIC_BASE_URL", "model.anthropic.base_url"),
     ("DOCKER_HOST", "sandbox.docker_host"),
+    ("GOOGLE_API_KEY", "model.gemini.api_key"),
+    ("GEMINI_API_KEY", "model.gemini.api_key"),
+    ("GOOGLE_GEMINI_BASE_URL", "model.gemini.base_url"),
     ("GREENROOM_TOKEN", "server.token"),
     ("LLM_API_KEY", "model.api_key"),
     ("LLM_BASE_URL", "model.base_url"),
     ("LLM_MODEL", "model.default"),
     ("OPENAI_API_KEY", "model.openai.api_key"),
+    ("OPENAI_BASE_URL", "model.openai.base_url"),
     ("RUST_LOG", "log.level"),
     ("SANDBOX_VOLUMES", "sandbox.volumes"),
 ];

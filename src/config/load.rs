@@ -67,7 +67,8 @@ impl Config {
         for setting in above {
             merged.apply(setting)?;
         }
-        let MergedLayers { mut config, .. } = merged;
+        let MergedLayers { mut config, address_origins, .. } = merged;
+        config.model.address_origins = address_origins;
         config.data.dir = data_dir(&config, &sources.environment)?;
         Ok(config)
     }
@@ -110,13 +111,15 @@ fn base_dir(environment: &BTreeMap<String, String>, variable: &str, otherwise: &
 struct MergedLayers {
     tree: Table,
     config: Config,
+    /// Origins of the keys and base URLs of model providers.
+    address_origins: BTreeMap<String, SettingOrigin>,
 }
 
 impl MergedLayers {
     fn defaults() -> MergedLayers {
         let tree: Table = toml::from_str(DEFAULTS).expect("the compiled-in defaults are valid: a test reads them");
         let config = Config::deserialize(tree.clone()).expect("the compiled-in defaults are valid: a test reads them");
-        MergedLayers { tree, config }
+        MergedLayers { tree, config, address_origins: BTreeMap::new() }
     }
 
     /// Applies the user's file, then the file of the data directory, wherever the layers so far
@@ -175,7 +178,12 @@ impl MergedLayers {
         match self.config.invalid_value() {
             Some(invalid) if invalid.key == key => Err(bad(format!("{shown}{}", invalid.reason))),
             Some(invalid) => Err(bad(format!("{shown}it makes `{}` invalid: {}", invalid.key, invalid.reason))),
-            None => Ok(()),
+            None => {
+                if key.starts_with("model.") && (key.ends_with(".api_key") || key.ends_with(".base_url")) {
+                    self.address_origins.insert(key, origin);
+                }
+                Ok(())
+            }
         }
     }
 }

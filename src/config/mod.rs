@@ -4,7 +4,7 @@
 //! [`Config::load`] merges the layers. An error names the layer, the line and the key of the
 //! invalid value.
 
-use std::{net::SocketAddr, path::PathBuf};
+use std::{collections::BTreeMap, net::SocketAddr, path::PathBuf};
 
 use bytesize::ByteSize;
 use greenroom_protocol::link::ReasoningEffort;
@@ -15,6 +15,7 @@ mod load;
 mod sandbox;
 mod value;
 
+pub use layers::SettingOrigin;
 pub use load::{ConfigError, ConfigSources};
 pub use sandbox::{DriverChoice, SandboxConfig, SandboxLimits, SandboxNetwork};
 pub use value::{SandboxVolume, SecretString, TimeSpan, UnixId, VolumeAccess};
@@ -28,6 +29,7 @@ pub struct Config {
     pub sandbox: SandboxConfig,
     pub agent: AgentConfig,
     pub model: ModelConfig,
+    pub gateway: GatewayConfig,
     pub sweeper: SweeperConfig,
     pub log: LogConfig,
 }
@@ -91,11 +93,40 @@ pub struct ModelConfig {
     pub prices_as_of: String,
     pub anthropic: ProviderConfig,
     pub openai: ProviderConfig,
+    pub gemini: ProviderConfig,
     pub retry: RetryConfig,
     pub timeouts: TimeoutConfig,
     /// Price table. The longest matching pattern wins. A model without an entry has an unknown
     /// cost.
     pub prices: Vec<PriceConfig>,
+    /// Origins of keys and base URLs, by configuration key.
+    #[serde(skip)]
+    pub address_origins: BTreeMap<String, SettingOrigin>,
+}
+
+/// Rules of the model gateway.
+#[derive(Debug, Clone, Default, PartialEq, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct GatewayConfig {
+    /// Parts of a provider's service that agents may use.
+    pub allow: Vec<GatewayPermission>,
+}
+
+/// Part of a provider's service that agents may use only with the operator's permission: a way out
+/// of the sandbox, or a cost that the model's price does not cover.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Deserialize)]
+#[serde(rename_all = "snake_case")]
+pub enum GatewayPermission {
+    /// Tools that the provider runs: web search and fetch, MCP servers, code execution.
+    ProviderTools,
+    /// Content that the provider fetches or stores: URLs of pictures and files, file ids, caches.
+    RemoteContent,
+    /// Service tiers, fast modes and regions, which have prices of their own.
+    ServiceTier,
+    /// Headers that choose the organization or project of the account.
+    Organization,
+    /// Beta flags, and the fields that need them.
+    Beta,
 }
 
 #[derive(Debug, Clone, PartialEq, Deserialize)]

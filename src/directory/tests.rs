@@ -122,7 +122,8 @@ fn harness(store: Arc<FaultyStore>) -> DirectoryTestHarness {
     let stops: Arc<Mutex<Vec<Effect>>> = Arc::default();
     let links: Arc<Mutex<Vec<ThreadId>>> = Arc::default();
     let (link_threads, threads) = (links.clone(), KeyedThreads::start());
-    let gateway = Gateway::new(Config::with_data_dir("/nonexistent").model).expect("a gateway without keys");
+    let gateway = Gateway::new(Config::with_data_dir("/nonexistent").model, &crate::config::GatewayConfig::default())
+        .expect("a gateway without keys");
     let (actor_registry, start_limiter) = (ActorRegistry::default(), Arc::new(StartLimiter::new(8, 8)));
     let (session_store, session_registry, link) =
         (store.clone(), actor_registry.clone(), DirectoryTestLink { recorded: recorded.clone(), stops: stops.clone() });

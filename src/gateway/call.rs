@@ -1,35 +1,44 @@
 //! Call handler: carries a request to an endpoint from its head to the start of its response.
 
-use std::{convert::Infallible, future::pending, panic::resume_unwind, sync::Arc};
+use std::{
+    convert::Infallible,
+    future::pending,
+    panic::resume_unwind,
+    sync::{Arc, Mutex, PoisonError},
+};
 
-use bytes::{Bytes, BytesMut};
-use http_body_util::{BodyExt, Full, Limited};
+use bytes::Bytes;
+use http_body_util::{BodyExt, Full};
 use hyper::{
-    HeaderMap, Request, Response, StatusCode,
-    body::{Body as _, Incoming},
+    HeaderMap, Method, Request, Response, StatusCode,
+    body::Incoming,
     header::{CONTENT_TYPE, HeaderValue},
     http::request::Parts,
 };
-use tokio::{sync::OwnedSemaphorePermit, task::spawn_blocking};
+use tokio::task::spawn_blocking;
 use tokio_util::sync::CancellationToken;
 
 use super::{
-    GatewayNotice, SessionAccount,
+    GatewayNotice, SessionAccount, body_filter,
     catalog::{self, DEMO},
     demo,
-    endpoint::{EndpointContext, MAX_BODY_BYTES},
+    endpoint::EndpointContext,
     error_response::{self, EndpointError},
     headers,
     meter::{self, UsageMeter},
     relay::{InputEstimate, RelayBody, ResponseRelay, UsageRecorder},
+    request_body,
     request_rewrite::ProxiedRequest,
-    route::{self, GatewayRoute},
+    route::{self, RoutedPath},
     upstream::{self, UpstreamError, UpstreamRequest, UpstreamResponse},
 };
 
 /// Largest request body that is parsed on the session's own thread, bytes. Takes a millisecond or
 /// two.
 const INLINE_BODY_LIMIT: usize = 1024 * 1024;
+
+/// Held while a larger body is parsed and rewritten.
+static LARGE_BODY: Mutex<()> = Mutex::new(());
 
 /// Rejection of a call, by its source.
 enum RejectedCall {
@@ -49,12 +58,17 @@ pub(super) async fn handle(
     request: Request<Incoming>,
 ) -> Result<Response<RelayBody>, Infallible> {
     let abort = context.current_abort_token();
-    let api = route::api_of_path(request.uri().path());
+    let (head, mut body) = request.into_parts();
+    if matches!(head.method, Method::GET | Method::HEAD) && route::is_root(head.uri.path()) {
+        return Ok(full_response(StatusCode::OK, HeaderMap::new(), Bytes::new()));
+    }
+    let api = route::api_of_path(head.uri.path());
     let result = tokio::select! {
         biased;
         () = abort.cancelled() => Err(EndpointError::interrupted().into()),
-        result = serve(context, request, abort.clone()) => result,
+        result = serve(context, &head, &mut body, abort.clone()) => result,
     };
+    request_body::discard(body);
     Ok(match result {
         Ok(response) => response,
         Err(RejectedCall::Gateway(error)) => full_response(error.status, json_header(), error.body(api)),
@@ -64,25 +78,28 @@ pub(super) async fn handle(
 
 async fn serve(
     context: &Arc<EndpointContext>,
-    request: Request<Incoming>,
+    head: &Parts,
+    body: &mut Incoming,
     abort: CancellationToken,
 ) -> Result<Response<RelayBody>, RejectedCall> {
-    let (head, body) = request.into_parts();
-    let route = GatewayRoute::find(&head.method, head.uri.path()).ok_or_else(|| unknown_path(&head))?;
+    let path = RoutedPath::find(&head.method, head.uri.path()).ok_or_else(|| unknown_path(head))?;
+    let route = path.route;
     let permit = context.calls.clone().acquire_owned().await.expect("the call semaphore is never closed");
     context.account.wait_until_caught_up().await;
     context.account.may_call().map_err(EndpointError::forbidden)?;
 
     let (proxied, body_permit) = if route.has_body() {
-        let (body, body_permit) = read_body(context, body).await?;
-        let gateway = context.gateway.clone();
+        let (body, body_permit) = request_body::read(&context.bodies, body).await?;
+        let (gateway, path) = (context.gateway.clone(), path.clone());
         let read = run_blocking_if_large(body.len(), move || {
-            let mut proxied = ProxiedRequest::read(route, body)?;
+            let filtered = body_filter::filter(route, gateway.allow(), body)?;
+            let mut proxied = ProxiedRequest::read(&path, filtered.body)?;
             let name = gateway.options().upstream_name(route.api(), &proxied.model).to_owned();
             proxied.set_model(&name);
-            Ok::<_, String>((proxied, body_permit))
+            Ok::<_, String>((proxied, filtered.removed, body_permit))
         });
-        let (proxied, body_permit) = read.await.map_err(EndpointError::invalid)?;
+        let (proxied, removed, body_permit) = read.await.map_err(EndpointError::invalid)?;
+        context.log_removed(route, removed);
         (Some(proxied), Some(body_permit))
     } else {
         (None, None)
@@ -102,9 +119,9 @@ async fn serve(
                 run_blocking_if_large(request_bytes, move || (demo::respond(route, &proxied, pace), body_permit)).await;
             response?
         }
-        None if !context.gateway.options().usable(route.api()) => demo::models(route.api()),
+        None if !context.gateway.options().usable(route.api()) => demo::models(route.api(), path.model.as_deref())?,
         proxied => {
-            let response = call_provider(context, route, &head, proxied, &mut recorder.may_be_billed).await?;
+            let response = call_provider(context, &path, head, proxied, &mut recorder.may_be_billed).await?;
             drop(body_permit);
             response
         }
@@ -155,7 +172,12 @@ async fn run_blocking_if_large<T: Send + 'static>(bytes: usize, work: impl FnOnc
     if bytes <= INLINE_BODY_LIMIT {
         return work();
     }
-    match spawn_blocking(work).await {
+    // One at a time, because a rewritten body exists twice for a moment.
+    let alone = move || {
+        let _alone = LARGE_BODY.lock().unwrap_or_else(PoisonError::into_inner);
+        work()
+    };
+    match spawn_blocking(alone).await {
         Ok(done) => done,
         Err(e) => match e.try_into_panic() {
             Ok(panic) => resume_unwind(panic),
@@ -171,56 +193,14 @@ fn unknown_path(head: &Parts) -> EndpointError {
     EndpointError::new(StatusCode::NOT_FOUND, "not_found_error", message)
 }
 
-/// Reads a request's body. Its space is reserved first, so that no session exceeds its share.
-///
-/// The read has no time limit, because a paused sandbox sends nothing. A slow client occupies only
-/// permits of its own session.
-///
-/// # Errors
-/// Returns an error if the body is larger than [`MAX_BODY_BYTES`] or breaks off.
-async fn read_body(context: &EndpointContext, body: Incoming) -> Result<(Bytes, OwnedSemaphorePermit), EndpointError> {
-    let limit = MAX_BODY_BYTES as u64;
-    let announced = body.size_hint().exact().unwrap_or(limit);
-    if announced > limit {
-        return Err(too_large());
-    }
-    let body_permit = context.bodies.clone().acquire_many_owned(announced as u32).await;
-    let mut body_permit = body_permit.expect("the body semaphore is never closed");
-    let body = match collect_body(Limited::new(body, MAX_BODY_BYTES)).await {
-        Ok(body) => body,
-        Err(e) if e.is::<http_body_util::LengthLimitError>() => return Err(too_large()),
-        Err(e) => return Err(EndpointError::invalid(format!("the request body ended early: {e}"))),
-    };
-    // A body of unknown length had reserved all the space.
-    drop(body_permit.split(announced as usize - body.len()));
-    Ok((body, body_permit))
-}
-
-/// Collects the chunks of `body` into one copy. Each chunk is part of a larger block of the HTTP
-/// library and would keep that block allocated.
-async fn collect_body<B: hyper::body::Body<Data = Bytes> + Unpin>(mut body: B) -> Result<Bytes, B::Error> {
-    let mut whole = BytesMut::new();
-    while let Some(frame) = body.frame().await {
-        if let Ok(chunk) = frame?.into_data() {
-            whole.extend_from_slice(&chunk);
-        }
-    }
-    Ok(whole.freeze())
-}
-
-fn too_large() -> EndpointError {
-    let message = format!("the request is larger than {} MiB, which is the limit", MAX_BODY_BYTES >> 20);
-    EndpointError::new(StatusCode::PAYLOAD_TOO_LARGE, "request_too_large", message)
-}
-
 async fn call_provider(
     context: &EndpointContext,
-    route: GatewayRoute,
+    path: &RoutedPath,
     head: &Parts,
     proxied: Option<ProxiedRequest>,
     may_be_billed: &mut bool,
 ) -> Result<UpstreamResponse, RejectedCall> {
-    let (options, api) = (context.gateway.options(), route.api());
+    let (options, route, api) = (context.gateway.options(), path.route, path.route.api());
     let provider = options.provider(api);
     if !options.usable(api) {
         let reason =
@@ -229,14 +209,18 @@ async fn call_provider(
         context.account.notify(GatewayNotice::Rejected { status: error.status.as_u16(), why: error.message.clone() });
         return Err(error.into());
     }
-    let mut url = catalog::upstream_url(api, &provider.base_url, route.upstream_path());
-    if let Some(query) = head.uri.query() {
-        url = format!("{url}?{query}");
-    }
+    let mut removed = Vec::new();
     let key = provider.api_key.clone();
-    let headers = headers::to_provider(&head.headers, api, key.expose());
+    let headers = headers::to_provider(&head.headers, api, key.expose(), context.gateway.allow(), &mut removed);
+    let query = headers::passing_query(head.uri.query().unwrap_or_default(), context.gateway.allow(), &mut removed);
+    context.log_removed(route, removed);
     let (body, streaming, model) =
         proxied.map_or_else(Default::default, |proxied| (proxied.body, proxied.streaming, proxied.model));
+    let named = if model.is_empty() { path.model.as_deref().unwrap_or_default() } else { &model };
+    let mut url = catalog::upstream_url(api, &provider.base_url, &path.upstream_path(named));
+    if !query.is_empty() {
+        url = format!("{url}?{query}");
+    }
     let request = UpstreamRequest { route, method: head.method.clone(), url, headers, body, streaming, model, key };
     upstream::send_with_retries(context.gateway.client(), options, &request, &*context.account, may_be_billed)
         .await
@@ -270,40 +254,4 @@ fn full_response(status: StatusCode, headers: HeaderMap, body: Bytes) -> Respons
     *response.status_mut() = status;
     *response.headers_mut() = headers;
     response
-}
-
-#[cfg(test)]
-mod tests {
-    use std::sync::atomic::{AtomicUsize, Ordering};
-
-    use futures::stream;
-    use http_body_util::StreamBody;
-    use hyper::body::Frame;
-
-    use super::*;
-
-    /// Block of eight bytes, one of which is read.
-    struct CallBodyBlock(Arc<AtomicUsize>);
-
-    impl AsRef<[u8]> for CallBodyBlock {
-        fn as_ref(&self) -> &[u8] {
-            b"x       "
-        }
-    }
-
-    impl Drop for CallBodyBlock {
-        fn drop(&mut self) {
-            self.0.fetch_add(1, Ordering::Relaxed);
-        }
-    }
-
-    #[tokio::test]
-    async fn body_sent_byte_by_byte_keeps_no_blocks() {
-        let dropped = Arc::new(AtomicUsize::new(0));
-        let chunks: Vec<Result<_, Infallible>> =
-            (0..100).map(|_| Ok(Frame::data(Bytes::from_owner(CallBodyBlock(dropped.clone())).slice(..1)))).collect();
-        let body = collect_body(StreamBody::new(stream::iter(chunks))).await.expect("the body is complete");
-        assert_eq!(body, "x".repeat(100));
-        assert_eq!(dropped.load(Ordering::Relaxed), 100);
-    }
 }

@@ -9,6 +9,8 @@ use crate::config::{ModelConfig, PriceConfig, ProviderConfig};
 const ANTHROPIC_URL: &str = "https://api.anthropic.com";
 /// Base URL of OpenAI's official service.
 const OPENAI_URL: &str = "https://api.openai.com/v1";
+/// Base URL of Google's official service.
+const GEMINI_URL: &str = "https://generativelanguage.googleapis.com";
 
 /// Name of the scripted demo model.
 pub(super) const DEMO: &str = "demo";
@@ -38,16 +40,18 @@ pub struct ModelCapabilities {
 
 /// Resolves a model name.
 ///
-/// The prefixes `anthropic/` and `openai/` name the provider. Without a prefix, `claude…` is
-/// Anthropic's and `demo` is the demo model. All other names go to the OpenAI endpoint, which most
-/// other providers imitate.
+/// The prefixes `anthropic/`, `openai/` and `gemini/` name the provider. Without a prefix,
+/// `claude…` is Anthropic's, `gemini-…` is Google's, and `demo` is the demo model. All other names
+/// go to the OpenAI endpoint, which most other providers imitate.
 pub(super) fn resolve(name: &str) -> ResolvedModel {
     let resolved = |api, model: &str, demo| ResolvedModel { api, model: model.to_owned(), demo };
     match name.split_once('/') {
         Some(("anthropic", model)) => resolved(ProviderApi::Anthropic, model, false),
         Some(("openai", model)) => resolved(ProviderApi::Openai, model, false),
+        Some(("gemini", model)) => resolved(ProviderApi::Gemini, model, false),
         _ if name == DEMO => resolved(ProviderApi::Anthropic, DEMO, true),
         _ if name.starts_with("claude") => resolved(ProviderApi::Anthropic, name, false),
+        _ if name.starts_with("gemini-") => resolved(ProviderApi::Gemini, name, false),
         _ => resolved(ProviderApi::Openai, name, false),
     }
 }
@@ -57,6 +61,15 @@ impl ModelConfig {
         match api {
             ProviderApi::Anthropic => &self.anthropic,
             ProviderApi::Openai => &self.openai,
+            ProviderApi::Gemini => &self.gemini,
+        }
+    }
+
+    pub(super) fn provider_mut(&mut self, api: ProviderApi) -> &mut ProviderConfig {
+        match api {
+            ProviderApi::Anthropic => &mut self.anthropic,
+            ProviderApi::Openai => &mut self.openai,
+            ProviderApi::Gemini => &mut self.gemini,
         }
     }
 
@@ -68,8 +81,7 @@ impl ModelConfig {
 
     /// Returns true if `api` uses the provider's official service.
     fn is_official_service(&self, api: ProviderApi) -> bool {
-        let base = self.provider(api).base_url.trim_end_matches('/');
-        base.is_empty() || base == official_url(api)
+        self.provider(api).base_url.is_empty()
     }
 
     pub(super) fn ready(&self, name: &str) -> Result<(), GatewayError> {
@@ -82,7 +94,7 @@ impl ModelConfig {
 
     pub(super) fn default_choice(&self) -> String {
         let configured = Some(self.default.as_str()).filter(|name| !name.is_empty());
-        let no_provider = !self.usable(ProviderApi::Anthropic) && !self.usable(ProviderApi::Openai);
+        let no_provider = !ProviderApi::ALL.into_iter().any(|api| self.usable(api));
         let chosen = if no_provider {
             None
         } else {
@@ -117,6 +129,7 @@ impl ModelConfig {
         let prefix = match api {
             ProviderApi::Anthropic => "anthropic/",
             ProviderApi::Openai => "openai/",
+            ProviderApi::Gemini => "gemini/",
         };
         if self.is_official_service(api) { name.strip_prefix(prefix).unwrap_or(name) } else { name }
     }
@@ -163,6 +176,7 @@ pub(super) fn key_variable(api: ProviderApi) -> &'static str {
     match api {
         ProviderApi::Anthropic => "ANTHROPIC_API_KEY",
         ProviderApi::Openai => "OPENAI_API_KEY",
+        ProviderApi::Gemini => "GEMINI_API_KEY",
     }
 }
 
@@ -170,19 +184,21 @@ pub(super) fn official_url(api: ProviderApi) -> &'static str {
     match api {
         ProviderApi::Anthropic => ANTHROPIC_URL,
         ProviderApi::Openai => OPENAI_URL,
+        ProviderApi::Gemini => GEMINI_URL,
     }
 }
 
-/// Joins `base` and `path`, which begins with `/v1`. Anthropic's SDK takes a base URL without
-/// `/v1`, OpenAI's with it. Both forms are accepted.
+/// Joins `base`, a normalized base URL, and `path`, which begins with `/v1`. Anthropic's SDK takes
+/// a base URL without `/v1`, OpenAI's with it. Both forms are accepted.
 pub(super) fn upstream_url(api: ProviderApi, base: &str, path: &str) -> String {
-    let base = base.trim_end_matches('/');
     let base = if base.is_empty() { official_url(api) } else { base };
     let after_scheme = base.split_once("://").map_or(base, |(_, rest)| rest);
     let has_version = match api {
-        ProviderApi::Anthropic => base.ends_with("/v1"),
+        ProviderApi::Anthropic => base.ends_with("/v1") || base.ends_with('/'),
         ProviderApi::Openai => after_scheme.contains('/'),
+        ProviderApi::Gemini => false,
     };
+    let base = base.trim_end_matches('/');
     let path = if has_version { path.strip_prefix("/v1").unwrap_or(path) } else { path };
     format!("{base}{path}")
 }
@@ -220,6 +236,9 @@ mod tests {
         check("openai/anthropic/claude-x", ProviderApi::Openai, "anthropic/claude-x", false);
         check("gpt-5", ProviderApi::Openai, "gpt-5", false);
         check("qwen/qwen3", ProviderApi::Openai, "qwen/qwen3", false);
+        check("gemini-2.5-pro", ProviderApi::Gemini, "gemini-2.5-pro", false);
+        check("gemini/learnlm", ProviderApi::Gemini, "learnlm", false);
+        check("openai/gemini-2.5-pro", ProviderApi::Openai, "gemini-2.5-pro", false);
         check("demo", ProviderApi::Anthropic, "demo", true);
         check("openai/demo", ProviderApi::Openai, "demo", false);
     }
@@ -230,11 +249,12 @@ mod tests {
             let path = match api {
                 ProviderApi::Anthropic => "/v1/messages",
                 ProviderApi::Openai => "/v1/chat/completions",
+                ProviderApi::Gemini => "/v1beta/models",
             };
             assert_eq!(upstream_url(api, base, path), expected);
         }
         check(ProviderApi::Anthropic, "", "https://api.anthropic.com/v1/messages");
-        check(ProviderApi::Anthropic, "http://h:1/v1/", "http://h:1/v1/messages");
+        check(ProviderApi::Anthropic, "http://h:1/v1", "http://h:1/v1/messages");
         check(ProviderApi::Anthropic, "http://h/proxy", "http://h/proxy/v1/messages");
         check(ProviderApi::Openai, "", "https://api.openai.com/v1/chat/completions");
         check(ProviderApi::Openai, "http://h:8000", "http://h:8000/v1/chat/completions");

@@ -1,6 +1,7 @@
 //! Endpoint of one session: a Unix socket that serves HTTP/1.1.
 
 use std::{
+    collections::BTreeSet,
     io,
     sync::{Arc, Mutex, PoisonError},
     time::Duration,
@@ -14,7 +15,12 @@ use tokio::{
 };
 use tokio_util::sync::CancellationToken;
 
-use super::{Gateway, SessionAccount, call, relay};
+use super::{
+    Gateway, SessionAccount, call,
+    memory::{MemoryPool, MemoryShare},
+    relay::RELAY_BUFFER_BYTES,
+    route::GatewayRoute,
+};
 
 /// Connections that one session may hold. Further ones wait in the kernel's backlog.
 const MAX_CONNECTIONS: usize = 64;
@@ -25,6 +31,22 @@ const MAX_CALLS: usize = 16;
 /// Largest request body, bytes. Also the limit of all request bodies that one session holds at a
 /// time. A body that does not fit waits until the provider answers earlier calls.
 pub(super) const MAX_BODY_BYTES: usize = 64 * 1024 * 1024;
+
+/// Request bodies of all sessions, bytes.
+const BODY_POOL_BYTES: usize = 128 * 1024 * 1024;
+
+/// Request bodies that each session may hold beside the pool, bytes. Above the usual size.
+pub(super) const BODY_SHARE: usize = 2 * 1024 * 1024;
+
+/// Buffered response data of all sessions, bytes.
+const ANSWER_POOL_BYTES: usize = 64 * 1024 * 1024;
+
+/// Response data that each session may buffer beside the pool, bytes. Keeps streams going if the
+/// buffers of paused sandboxes fill the pool.
+const ANSWER_SHARE: usize = 256 * 1024;
+
+/// Largest number of removed names that one session's log receives. A client may invent names.
+const MAX_REMOVED_NAMES: usize = 64;
 
 /// Time limit for a complete request head, on an idle or a slow connection.
 const HEAD_TIMEOUT: Duration = Duration::from_secs(60);
@@ -42,26 +64,44 @@ pub struct GatewayEndpoint {
 pub(super) struct EndpointContext {
     pub(super) gateway: Gateway,
     pub(super) account: Arc<dyn SessionAccount>,
-    /// Free space for response data that clients have not read yet, bytes.
-    pub(super) buffer: Arc<Semaphore>,
-    /// Free space for request bodies, bytes.
-    pub(super) bodies: Arc<Semaphore>,
+    /// Memory for response data that clients have not read yet.
+    pub(super) answers: MemoryShare,
+    /// Memory for request bodies.
+    pub(super) bodies: MemoryShare,
     pub(super) calls: Arc<Semaphore>,
     closed: CancellationToken,
     /// Token of the running calls, a child of `closed`. An interrupt cancels and replaces it.
     abort_token: Mutex<CancellationToken>,
+    /// Removed parts of requests that the session's log names already.
+    removed_names: Mutex<BTreeSet<String>>,
+}
+
+/// Memory of all endpoints of a process.
+pub(super) struct GatewayMemory {
+    bodies: MemoryPool,
+    answers: MemoryPool,
+}
+
+impl Default for GatewayMemory {
+    fn default() -> GatewayMemory {
+        GatewayMemory {
+            bodies: MemoryPool::new(BODY_POOL_BYTES, MAX_BODY_BYTES, BODY_SHARE),
+            answers: MemoryPool::new(ANSWER_POOL_BYTES, RELAY_BUFFER_BYTES, ANSWER_SHARE),
+        }
+    }
 }
 
 impl GatewayEndpoint {
     pub(super) fn open(gateway: Gateway, listener: UnixListener, account: Arc<dyn SessionAccount>) -> GatewayEndpoint {
         let closed = CancellationToken::new();
         let context = Arc::new(EndpointContext {
+            answers: gateway.memory().answers.share(),
+            bodies: gateway.memory().bodies.share(),
             gateway,
             account,
-            buffer: Arc::new(Semaphore::new(relay::RELAY_BUFFER_BYTES)),
-            bodies: Arc::new(Semaphore::new(MAX_BODY_BYTES)),
             calls: Arc::new(Semaphore::new(MAX_CALLS)),
             abort_token: Mutex::new(closed.child_token()),
+            removed_names: Mutex::default(),
             closed,
         });
         tokio::spawn(serve(listener, context.clone()));
@@ -95,6 +135,16 @@ impl EndpointContext {
     /// Returns the token that the next interrupt cancels.
     pub(super) fn current_abort_token(&self) -> CancellationToken {
         self.abort_token.lock().unwrap_or_else(PoisonError::into_inner).clone()
+    }
+
+    /// Logs the parts of a request that do not pass. Each is named once per session.
+    pub(super) fn log_removed(&self, route: GatewayRoute, removed: Vec<String>) {
+        let mut named = self.removed_names.lock().unwrap_or_else(PoisonError::into_inner);
+        for name in removed {
+            if named.len() < MAX_REMOVED_NAMES && named.insert(name.clone()) {
+                self.account.log(&format!("the model gateway removed {name} from a request ({route:?})"));
+            }
+        }
     }
 }
 

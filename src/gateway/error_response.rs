@@ -66,7 +66,7 @@ impl EndpointError {
             }
             _ => match api {
                 ProviderApi::Anthropic => ("event: error\n", error_json(api, &self.kind, &self.message)),
-                ProviderApi::Openai => ("", error_json(api, &self.kind, &self.message)),
+                ProviderApi::Openai | ProviderApi::Gemini => ("", error_json(api, &self.kind, &self.message)),
             },
         };
         format!("\n{name}data: {data}\n\n").into()
@@ -77,6 +77,28 @@ fn error_json(api: ProviderApi, kind: &str, message: &str) -> Value {
     match api {
         ProviderApi::Anthropic => json!({"type": "error", "error": {"type": kind, "message": message}}),
         ProviderApi::Openai => json!({"error": {"message": message, "type": kind, "param": null, "code": kind}}),
+        ProviderApi::Gemini => {
+            let (code, status) = google_status(kind);
+            json!({"error": {"code": code, "message": message, "status": status}})
+        }
+    }
+}
+
+/// Returns Google's code and status of an error kind (`google.rpc.Code`).
+fn google_status(kind: &str) -> (u16, &'static str) {
+    match kind {
+        "billing_error" => (402, "FAILED_PRECONDITION"),
+        INTERRUPTED => (403, "CANCELLED"),
+        _ => match status_of_kind(kind) {
+            code @ (400 | 413) => (code, "INVALID_ARGUMENT"),
+            401 => (401, "UNAUTHENTICATED"),
+            403 => (403, "PERMISSION_DENIED"),
+            404 => (404, "NOT_FOUND"),
+            429 => (429, "RESOURCE_EXHAUSTED"),
+            504 => (504, "DEADLINE_EXCEEDED"),
+            529 => (503, "UNAVAILABLE"),
+            code => (code, "INTERNAL"),
+        },
     }
 }
 
@@ -100,6 +122,7 @@ pub(super) fn provider_name(api: ProviderApi) -> &'static str {
     match api {
         ProviderApi::Anthropic => "Anthropic",
         ProviderApi::Openai => "OpenAI",
+        ProviderApi::Gemini => "Google",
     }
 }
 
@@ -184,6 +207,10 @@ mod tests {
         assert_eq!(
             error.body(ProviderApi::Anthropic),
             r#"{"type":"error","error":{"type":"billing_error","message":"the budget is spent"}}"#
+        );
+        assert_eq!(
+            error.body(ProviderApi::Gemini),
+            r#"{"error":{"code":402,"message":"the budget is spent","status":"FAILED_PRECONDITION"}}"#
         );
         assert_eq!(
             error.event(GatewayRoute::Chat),

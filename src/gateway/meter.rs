@@ -24,6 +24,8 @@ pub(super) struct UsageMeter {
     reader: Option<AnswerReader>,
     /// Size of an answer in one piece. Counts only if nothing else does.
     body_bytes: u64,
+    /// False if answers of the route have no output tokens.
+    has_output: bool,
 }
 
 impl UsageMeter {
@@ -33,7 +35,7 @@ impl UsageMeter {
 
     fn with_limit(route: GatewayRoute, max_event_bytes: usize) -> UsageMeter {
         let reader = route.wire_format().map(|format| AnswerReader::for_metering(format, max_event_bytes));
-        UsageMeter { reader, body_bytes: 0 }
+        UsageMeter { reader, body_bytes: 0, has_output: route != GatewayRoute::Embeddings }
     }
 
     /// Reads a part of a stream, cut anywhere.
@@ -96,11 +98,13 @@ impl UsageMeter {
         let streamed = reader.map_or(0, AnswerReader::streamed_bytes);
         let received =
             if streamed > 0 { streamed } else { reader.map_or(0, AnswerReader::unread_bytes).max(self.body_bytes) };
-        let is_reported = self.is_complete() && usage.input_tokens.is_some() && usage.output_tokens.is_some();
+        let has_reported_output = !self.has_output || self.is_complete() && usage.output_tokens.is_some();
+        let is_reported = usage.input_tokens.is_some() && has_reported_output;
         MeteredUsage {
             model: reader.and_then(AnswerReader::model).unwrap_or(requested_model).to_owned(),
             input_tokens: usage.input_tokens.unwrap_or(input),
             output_tokens: match usage.output_tokens {
+                _ if !self.has_output => 0,
                 Some(reported) if self.is_complete() => reported,
                 so_far => so_far.unwrap_or_default().max(received.div_ceil(BYTES_PER_TOKEN)),
             },

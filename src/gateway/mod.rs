@@ -3,8 +3,8 @@
 //! - **Endpoint.** Each session has one Unix socket in its run directory. The socket identifies the
 //!   caller, so a sandbox needs no secret.
 //! - **Formats.** The providers' own formats pass through (`/anthropic/v1/messages`,
-//!   `/openai/v1/chat/completions`, `/openai/v1/responses`). Unknown headers and fields pass
-//!   unchanged.
+//!   `/openai/v1/chat/completions`, `/openai/v1/responses`, `/gemini/v1beta/models/…`). Bodies keep
+//!   every byte, except what [`allow_list`] withholds: ways out of the sandbox, and extra costs.
 //! - **Work.** The gateway sets the real key, streams, meters the usage and retries temporary
 //!   failures.
 //!
@@ -14,6 +14,9 @@
 //!
 //! See docs/internals/gateway.md.
 
+mod allow_list;
+mod base_url;
+mod body_filter;
 mod call;
 mod catalog;
 mod demo;
@@ -25,8 +28,10 @@ mod fake_provider;
 mod headers;
 mod hold_back;
 mod line_buffer;
+mod memory;
 mod meter;
 mod relay;
+mod request_body;
 mod request_rewrite;
 mod retry;
 mod route;
@@ -44,11 +49,12 @@ use greenroom_protocol::{
 };
 use tokio::{net::UnixListener, sync::watch};
 
+use self::{allow_list::AllowList, endpoint::GatewayMemory};
 pub use self::{
     catalog::{ModelCapabilities, ResolvedModel},
     endpoint::GatewayEndpoint,
 };
-use crate::config::{ModelConfig, ProviderConfig};
+use crate::config::{GatewayConfig, ModelConfig};
 
 /// Usage of one model call, read from the provider's response.
 #[derive(Debug, Clone, Default, PartialEq)]
@@ -112,6 +118,9 @@ pub trait SessionAccount: Send + Sync + 'static {
     /// Passes `notice` to the session.
     fn notify(&self, notice: GatewayNotice);
 
+    /// Writes a line about the session to the server's log.
+    fn log(&self, line: &str);
+
     /// Completes once the session has caught up with its notices. No further call starts before.
     /// Default: completes at once.
     fn wait_until_caught_up(&self) -> BoxFuture<'_, ()> {
@@ -149,8 +158,8 @@ pub struct ModelChoice {
 pub enum GatewayError {
     #[error("the model `{model}` needs a key: set `{variable}` or `LLM_API_KEY`, or choose the model `demo`")]
     NoKey { model: String, variable: &'static str },
-    #[error("the base URL `{url}` must be an http or https address, such as `https://api.example.com/v1`")]
-    BaseUrl { url: String },
+    #[error("the base URL `{url}` of {provider} {rule}")]
+    BaseUrl { provider: &'static str, url: String, rule: &'static str },
     #[error("the key in `{variable}` contains invalid characters; copy it again")]
     Key { variable: &'static str },
     #[error("cannot create the HTTP client for the model providers; check the CA certificates of this machine")]
@@ -167,8 +176,13 @@ pub struct Gateway {
 }
 
 struct GatewayInner {
-    /// Section `model` of the configuration, with the sole key at its provider.
+    /// Section `model` of the configuration, with the sole key at its provider and normalized base
+    /// URLs.
     options: ModelConfig,
+    /// Keys and base URLs of different sources, in words.
+    warnings: Vec<String>,
+    allow: AllowList,
+    memory: GatewayMemory,
     client: reqwest::Client,
     /// True once every endpoint has to close. Each endpoint holds a receiver until it is closed.
     closing: watch::Sender<bool>,
@@ -179,10 +193,10 @@ impl Gateway {
     ///
     /// # Errors
     /// Fails if an option is invalid, or if the HTTP client cannot be created (CA certificates).
-    pub fn new(options: ModelConfig) -> Result<Gateway, GatewayError> {
-        let options = sole_key::apply(options);
-        for api in [ProviderApi::Anthropic, ProviderApi::Openai] {
-            check_provider(api, options.provider(api))?;
+    pub fn new(options: ModelConfig, rules: &GatewayConfig) -> Result<Gateway, GatewayError> {
+        let (mut options, warnings) = sole_key::apply(options);
+        for api in ProviderApi::ALL {
+            check_provider(api, &mut options)?;
         }
         // Fails if a crypto provider is installed already. The installed one serves as well.
         let _is_set = rustls::crypto::ring::default_provider().install_default();
@@ -197,7 +211,15 @@ impl Gateway {
             .http1_only()
             .build()
             .map_err(GatewayError::Client)?;
-        Ok(Gateway { inner: Arc::new(GatewayInner { options, client, closing: watch::Sender::new(false) }) })
+        let inner = GatewayInner {
+            options,
+            warnings,
+            allow: AllowList::new(&rules.allow),
+            memory: GatewayMemory::default(),
+            client,
+            closing: watch::Sender::new(false),
+        };
+        Ok(Gateway { inner: Arc::new(inner) })
     }
 
     /// Serves one session on `listener` until the endpoint is dropped.
@@ -217,6 +239,11 @@ impl Gateway {
     /// Resolves the model name `name`.
     pub fn resolve(&self, name: &str) -> ResolvedModel {
         catalog::resolve(name)
+    }
+
+    /// Returns warnings about keys and base URLs of different sources, for the server's start.
+    pub fn warnings(&self) -> &[String] {
+        &self.inner.warnings
     }
 
     /// Returns the models that a client may choose: the default first, the demo model last.
@@ -258,13 +285,24 @@ impl Gateway {
     fn client(&self) -> &reqwest::Client {
         &self.inner.client
     }
+
+    fn allow(&self) -> &AllowList {
+        &self.inner.allow
+    }
+
+    fn memory(&self) -> &GatewayMemory {
+        &self.inner.memory
+    }
 }
 
-fn check_provider(api: ProviderApi, provider: &ProviderConfig) -> Result<(), GatewayError> {
-    let url = &provider.base_url;
-    if !url.is_empty() && !reqwest::Url::parse(url).is_ok_and(|url| matches!(url.scheme(), "http" | "https")) {
-        return Err(GatewayError::BaseUrl { url: url.clone() });
-    }
+/// Normalizes the base URL of a provider, and checks its key.
+fn check_provider(api: ProviderApi, options: &mut ModelConfig) -> Result<(), GatewayError> {
+    let provider = options.provider_mut(api);
+    provider.base_url = base_url::normalize(api, &provider.base_url).map_err(|rule| GatewayError::BaseUrl {
+        provider: error_response::provider_name(api),
+        url: provider.base_url.clone(),
+        rule,
+    })?;
     match provider.api_key.expose() {
         Some(key) if headers::key_header(api, key).is_none() => {
             Err(GatewayError::Key { variable: catalog::key_variable(api) })

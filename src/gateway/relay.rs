@@ -16,7 +16,7 @@ use http_body_util::{BodyExt, StreamBody, combinators::UnsyncBoxBody};
 use hyper::{StatusCode, body::Frame};
 use tokio::{
     sync::{
-        OwnedSemaphorePermit, Semaphore,
+        OwnedSemaphorePermit,
         mpsc::{self, UnboundedReceiver, UnboundedSender},
     },
     time::timeout,
@@ -28,6 +28,7 @@ use super::{
     endpoint::EndpointContext,
     error_response::{EndpointError, describe_rejection, scrubbed},
     line_buffer::LineBuffer,
+    memory::MemoryPermit,
     meter::UsageMeter,
     route::GatewayRoute,
     upstream::UpstreamBody,
@@ -66,7 +67,7 @@ pub(super) struct ResponseRelay {
 
 enum RelayPiece {
     /// Data with its buffer space.
-    Data(Bytes, OwnedSemaphorePermit),
+    Data(Bytes, MemoryPermit),
     /// Error in the provider's format. The body ends cleanly after it.
     FinalError(Bytes),
     /// End of a complete body. Without this marker, a task that stopped would look like a complete
@@ -167,9 +168,8 @@ impl ResponseRelay {
         // Copied. The piece is part of a larger block of the HTTP library, and would keep that
         // block allocated.
         let piece = Bytes::copy_from_slice(&piece);
-        let space = (piece.len() + PIECE_OVERHEAD).min(RELAY_BUFFER_BYTES) as u32;
-        let buffer: Arc<Semaphore> = self.usage_recorder.context.buffer.clone();
-        let permit = buffer.acquire_many_owned(space).await.expect("the buffer semaphore is never closed");
+        let space = (piece.len() + PIECE_OVERHEAD).min(RELAY_BUFFER_BYTES);
+        let permit = self.usage_recorder.context.answers.reserve(space).await;
         // Fails if the client has gone, which `run` handles.
         let _ = out.send(RelayPiece::Data(piece, permit));
     }
@@ -295,6 +295,7 @@ mod tests {
     use std::sync::atomic::{AtomicUsize, Ordering};
 
     use super::*;
+    use crate::config::GatewayConfig;
     use crate::gateway::{Gateway, GatewayEndpoint, ModelCallDenied, SessionAccount, tests::no_provider};
 
     struct UnbudgetedAccount;
@@ -309,6 +310,8 @@ mod tests {
         }
 
         fn notify(&self, _: GatewayNotice) {}
+
+        fn log(&self, _: &str) {}
     }
 
     /// Returns the number of pieces that the relay pulls from an endless response. The client reads
@@ -316,7 +319,7 @@ mod tests {
     async fn pulled(piece: impl Fn() -> Bytes + Send + 'static, reads: usize) -> usize {
         let directory = tempfile::tempdir().expect("a temporary directory");
         let listener = tokio::net::UnixListener::bind(directory.path().join("s")).expect("a socket");
-        let gateway = Gateway::new(no_provider()).expect("the options are valid");
+        let gateway = Gateway::new(no_provider(), &GatewayConfig::default()).expect("the options are valid");
         let context = GatewayEndpoint::open(gateway, listener, Arc::new(UnbudgetedAccount)).context();
         let recorder = UsageRecorder {
             context: context.clone(),

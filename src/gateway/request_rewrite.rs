@@ -7,7 +7,10 @@ use bytes::Bytes;
 use serde::{Deserialize, Deserializer, de::IgnoredAny};
 use serde_json::value::RawValue;
 
-use super::{external_refs, route::GatewayRoute};
+use super::{
+    external_refs,
+    route::{GatewayRoute, RoutedPath},
+};
 
 /// Parsed body of a request.
 #[derive(Debug, Clone, PartialEq)]
@@ -17,14 +20,14 @@ pub(super) struct ProxiedRequest {
     /// True if the model reads more than `body`: content that the provider stores.
     pub(super) has_external_refs: bool,
     pub(super) body: Bytes,
-    /// Range of the model's name in `body`, including quotes.
+    /// Range of the model's name in `body`, including quotes. Empty if the path names the model.
     model_range: Range<usize>,
 }
 
 #[derive(Deserialize)]
 struct ProxiedRequestHead<'a> {
-    #[serde(borrow)]
-    model: &'a RawValue,
+    #[serde(borrow, default)]
+    model: Option<&'a RawValue>,
     #[serde(default)]
     stream: Option<bool>,
     #[serde(default)]
@@ -57,12 +60,18 @@ impl ProxiedRequest {
     ///
     /// # Errors
     /// Describes the invalid field, for the author of the client.
-    pub(super) fn read(route: GatewayRoute, body: Bytes) -> Result<ProxiedRequest, String> {
+    pub(super) fn read(path: &RoutedPath, body: Bytes) -> Result<ProxiedRequest, String> {
+        let route = path.route;
         let head: ProxiedRequestHead = serde_json::from_slice(&body)
             .map_err(|e| format!("the body must be a JSON object with a `model` and a boolean `stream`: {e}"))?;
-        let model: String =
-            serde_json::from_str(head.model.get()).map_err(|e| format!("`model` must be a string: {e}"))?;
-        let model_range = range_of(&body, head.model);
+        let (model, model_range) = match (&path.model, head.model) {
+            (Some(model), _) => (model.clone(), 0..0),
+            (None, None) => return Err("the body must be a JSON object: missing field `model`".to_owned()),
+            (None, Some(raw)) => {
+                let model = serde_json::from_str(raw.get()).map_err(|e| format!("`model` must be a string: {e}"))?;
+                (model, range_of(&body, raw))
+            }
+        };
         // Background work would outlast the call, so its usage would not be reported.
         if route == GatewayRoute::Responses && head.background == Some(true) {
             return Err(
@@ -72,7 +81,11 @@ impl ProxiedRequest {
         let references = [head.previous_response_id, head.conversation, head.prompt];
         let input = head.input.is_some_and(|input| external_refs::contains_external_refs(input.get()));
         let has_external_refs = route == GatewayRoute::Responses && (references.iter().any(Option::is_some) || input);
-        let streaming = head.stream.unwrap_or(false);
+        let streaming = match route {
+            GatewayRoute::GeminiStream => true,
+            GatewayRoute::GeminiGenerate => false,
+            _ => head.stream.unwrap_or(false),
+        };
         let change = match route {
             GatewayRoute::Chat if streaming => require_usage_option(&body, head.stream_options),
             _ => None,
@@ -87,8 +100,10 @@ impl ProxiedRequest {
     /// Replaces the model's name.
     pub(super) fn set_model(&mut self, model: &str) {
         if self.model != model {
-            let quoted = serde_json::Value::from(model).to_string();
-            self.splice(self.model_range.clone(), quoted.as_bytes());
+            if !self.model_range.is_empty() {
+                let quoted = serde_json::Value::from(model).to_string();
+                self.splice(self.model_range.clone(), quoted.as_bytes());
+            }
             self.model = model.to_owned();
         }
     }
@@ -135,9 +150,11 @@ fn range_of(body: &[u8], value: &RawValue) -> Range<usize> {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::gateway::route::path_of;
 
     fn check(route: GatewayRoute, body: &str, expected: &str) {
-        let request = ProxiedRequest::read(route, Bytes::copy_from_slice(body.as_bytes())).expect("the body is valid");
+        let body = Bytes::copy_from_slice(body.as_bytes());
+        let request = ProxiedRequest::read(&path_of(route), body).expect("the body is valid");
         assert_eq!(String::from_utf8_lossy(&request.body), expected);
         assert_eq!(&request.body[request.model_range.clone()], br#""m""#);
     }
@@ -186,7 +203,7 @@ mod tests {
     #[test]
     fn model_is_replaced_in_place() {
         let body = Bytes::from_static(br#"{"stream":true,"model": "openai/gpt\u002d5","n":1}"#);
-        let mut request = ProxiedRequest::read(GatewayRoute::Chat, body).expect("the body is valid");
+        let mut request = ProxiedRequest::read(&path_of(GatewayRoute::Chat), body).expect("the body is valid");
         assert_eq!(request.model, "openai/gpt-5");
         request.set_model("gpt-5");
         assert_eq!(
@@ -196,10 +213,20 @@ mod tests {
     }
 
     #[test]
+    fn gemini_has_its_model_in_the_path() {
+        let path = path_of(GatewayRoute::GeminiStream);
+        let body = Bytes::from_static(br#"{"contents":[]}"#);
+        let mut request = ProxiedRequest::read(&path, body.clone()).expect("the body is valid");
+        assert_eq!((request.model.as_str(), request.streaming), ("{model}", true));
+        request.set_model("other");
+        assert_eq!((request.model.as_str(), request.body), ("other", body));
+    }
+
+    #[test]
     fn stored_content_counts_as_external_refs() {
         fn check(route: GatewayRoute, fields: &str, expected: bool) {
             let body = format!(r#"{{"model":"m",{fields}}}"#);
-            let request = ProxiedRequest::read(route, body.into()).expect("the body is valid");
+            let request = ProxiedRequest::read(&path_of(route), body.into()).expect("the body is valid");
             assert_eq!(request.has_external_refs, expected, "{fields}");
         }
         check(GatewayRoute::Responses, r#""previous_response_id":"r""#, true);
@@ -213,7 +240,7 @@ mod tests {
     #[test]
     fn invalid_body_is_described() {
         fn check(body: &'static str, part: &str) {
-            let error = ProxiedRequest::read(GatewayRoute::Chat, Bytes::from_static(body.as_bytes()))
+            let error = ProxiedRequest::read(&path_of(GatewayRoute::Chat), Bytes::from_static(body.as_bytes()))
                 .expect_err("the body is invalid");
             assert!(error.contains(part), "{error}");
         }

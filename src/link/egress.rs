@@ -12,6 +12,7 @@ use tokio::{net::UnixListener, sync::Semaphore};
 use crate::{
     gateway::{Gateway, GatewayEndpoint, GatewayNotice, ModelCallDenied, SessionAccount},
     session::{Session, SessionBudget, messages::NoticeReceived},
+    store::SessionId,
 };
 
 /// Gateway notices of one session in flight to disk, at which the next model call blocks.
@@ -25,8 +26,8 @@ pub(super) struct ModelEgress {
 }
 
 impl ModelEgress {
-    pub(super) fn new(session: WeakAddr<Session>, budget: Arc<SessionBudget>) -> ModelEgress {
-        let account = Arc::new(LinkAccount { session, budget, notices: Arc::new(Semaphore::new(MAX_NOTICES)) });
+    pub(super) fn new(id: SessionId, session: WeakAddr<Session>, budget: Arc<SessionBudget>) -> ModelEgress {
+        let account = Arc::new(LinkAccount { id, session, budget, notices: Arc::new(Semaphore::new(MAX_NOTICES)) });
         ModelEgress { account, endpoint: Mutex::default() }
     }
 
@@ -64,6 +65,7 @@ impl ModelEgress {
 
 /// Account of a session at the gateway.
 struct LinkAccount {
+    id: SessionId,
     session: WeakAddr<Session>,
     budget: Arc<SessionBudget>,
     /// Permits for notices in flight to disk. Bound: 16 notices. When full: the next model call
@@ -87,6 +89,10 @@ impl SessionAccount for LinkAccount {
         if let Some(session) = self.session.upgrade() {
             session.do_send(NoticeReceived { notice, permit });
         }
+    }
+
+    fn log(&self, line: &str) {
+        tracing::info!(session = %self.id, "{line}");
     }
 
     fn wait_until_caught_up(&self) -> BoxFuture<'_, ()> {

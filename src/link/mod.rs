@@ -131,7 +131,7 @@ impl AgentLink {
 
     /// Starts the supervisor of a sandbox.
     fn supervise_sandbox(&mut self, recorded: RecordedSandbox, ctx: &mut Context<AgentLink>) {
-        let egress = Arc::new(ModelEgress::new(self.session.clone(), self.budget.clone()));
+        let egress = Arc::new(ModelEgress::new(self.id, self.session.clone(), self.budget.clone()));
         self.egress = Some(egress.clone());
         let (deliveries, from_session) = mpsc::unbounded_channel();
         self.deliveries = Some(deliveries);

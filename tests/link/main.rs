@@ -104,7 +104,7 @@ impl LinkHistories {
         (config.sandbox.uid, config.sandbox.gid) = (UnixId::Fixed(uid), UnixId::Fixed(gid));
         let links = Arc::new(LinkDeps {
             sandbox: Arc::new(InProcessSandbox),
-            gateway: Gateway::new(config.model.clone()).expect("a gateway without keys"),
+            gateway: Gateway::new(config.model.clone(), &config.gateway).expect("a gateway without keys"),
             store: store.clone(),
             actor_registry: registry.clone(),
             dirs: SessionDirs {

@@ -43,7 +43,7 @@ pub const ACTIONS: [KindDeclaration; 22] = [
 ];
 
 /// Observations. Those with the sender `user` report that the user's message reached the agent.
-pub const OBSERVATIONS: [KindDeclaration; 19] = [
+pub const OBSERVATIONS: [KindDeclaration; 20] = [
     kind("run", &[Agent]),
     kind("read", &[Agent]),
     kind("write", &[Agent]),

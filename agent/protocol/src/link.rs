@@ -233,6 +233,12 @@ pub enum ProviderApi {
     Anthropic,
     /// `POST /openai/v1/chat/completions`
     Openai,
+    /// `POST /gemini/v1beta/models/{model}:streamGenerateContent`
+    Gemini,
+}
+
+impl ProviderApi {
+    pub const ALL: [ProviderApi; 3] = [ProviderApi::Anthropic, ProviderApi::Openai, ProviderApi::Gemini];
 }
 
 /// Command with the id by which the agent recognises a repeated command.

@@ -70,13 +70,19 @@ impl ModelClient {
         request: &ModelRequest<'_>,
     ) -> Result<ModelAnswer, RequestFailure> {
         let (format, path, body) = match api {
-            ProviderApi::Anthropic => (WireFormat::Messages, "anthropic/v1/messages", request.messages_body()),
-            ProviderApi::Openai => (WireFormat::Chat, "openai/v1/chat/completions", request.chat_body()),
+            ProviderApi::Anthropic => {
+                (WireFormat::Messages, "anthropic/v1/messages".to_owned(), request.messages_body())
+            }
+            ProviderApi::Openai => (WireFormat::Chat, "openai/v1/chat/completions".to_owned(), request.chat_body()),
+            ProviderApi::Gemini => {
+                let path = format!("gemini/v1beta/models/{}:streamGenerateContent?alt=sse", request.model);
+                (WireFormat::Gemini, path, request.gemini_body())
+            }
         };
         let mut post = self.client()?.post(format!("http://gateway/{path}"));
         post = match api {
             ProviderApi::Anthropic => post.header("anthropic-version", "2023-06-01"),
-            ProviderApi::Openai => post,
+            ProviderApi::Openai | ProviderApi::Gemini => post,
         };
         let post = post.header("content-type", "application/json").body(body.to_string());
         let response = post.send().await.map_err(|error| RequestFailure::Unreachable(innermost(&error)))?;

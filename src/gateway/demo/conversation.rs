@@ -5,6 +5,9 @@ use std::collections::HashSet;
 
 use serde_json::Value;
 
+use super::tool::DemoTool;
+use crate::gateway::route::GatewayRoute;
+
 /// Plan tool. Its results are not worth repeating.
 const PLAN_TOOL: &str = "plan";
 
@@ -27,14 +30,25 @@ pub(super) struct DemoConversation {
     /// Result of the newest tool call, except for plans.
     pub(super) result: String,
     /// Tools that the agent offers.
-    pub(super) tools: Vec<String>,
+    pub(super) tools: Vec<DemoTool>,
 }
 
 impl DemoConversation {
-    /// Reads a request body of Anthropic Messages.
-    pub(super) fn from_messages(body: &Value) -> DemoConversation {
-        let mut conversation =
-            DemoConversation { tools: names(&body["tools"], "/name"), ..DemoConversation::default() };
+    /// Reads a request body in the format of `route`. `None` if the route has no conversation.
+    pub(super) fn read(route: GatewayRoute, body: &Value) -> Option<DemoConversation> {
+        let conversation = match route {
+            GatewayRoute::Messages => DemoConversation::from_messages(body),
+            GatewayRoute::Chat => DemoConversation::from_chat(body),
+            GatewayRoute::Responses => DemoConversation::from_responses(body),
+            GatewayRoute::GeminiGenerate | GatewayRoute::GeminiStream => DemoConversation::from_gemini(body),
+            _ => return None,
+        };
+        Some(DemoConversation { tools: DemoTool::offered(route, &body["tools"]), ..conversation })
+    }
+
+    /// Reads the messages of Anthropic Messages.
+    fn from_messages(body: &Value) -> DemoConversation {
+        let mut conversation = DemoConversation::default();
         let mut plans = HashSet::new();
         for message in items(&body["messages"]) {
             match message["role"].as_str() {
@@ -63,10 +77,9 @@ impl DemoConversation {
         conversation
     }
 
-    /// Reads a request body of OpenAI Chat Completions.
-    pub(super) fn from_chat(body: &Value) -> DemoConversation {
-        let mut conversation =
-            DemoConversation { tools: names(&body["tools"], "/function/name"), ..DemoConversation::default() };
+    /// Reads the messages of OpenAI Chat Completions.
+    fn from_chat(body: &Value) -> DemoConversation {
+        let mut conversation = DemoConversation::default();
         let mut plans = HashSet::new();
         for message in items(&body["messages"]) {
             match message["role"].as_str() {
@@ -87,6 +100,56 @@ impl DemoConversation {
         conversation
     }
 
+    /// Reads the input of OpenAI Responses. Consecutive items of the model are one response.
+    fn from_responses(body: &Value) -> DemoConversation {
+        let mut conversation = DemoConversation::default();
+        if let Some(task) = body["input"].as_str() {
+            conversation.add_user_text(task);
+        }
+        let (mut plans, mut in_response) = (HashSet::new(), false);
+        for item in items(&body["input"]) {
+            let is_output = item["type"].as_str().is_some_and(|kind| kind.ends_with("_output"));
+            let is_message = matches!(item["type"].as_str(), None | Some("message"));
+            let is_input = is_output || (is_message && item["role"] != "assistant");
+            if is_output && !contains_id(&plans, &item["call_id"]) {
+                conversation.result = text(&item["output"]);
+            } else if is_message && item["role"] == "user" {
+                match item["content"].as_array() {
+                    Some(blocks) => blocks.iter().for_each(|block| conversation.add_user_text(&text(&block["text"]))),
+                    None => conversation.add_user_text(&text(&item["content"])),
+                }
+            } else if !is_input {
+                conversation.steps += usize::from(!in_response);
+                if item["name"] == PLAN_TOOL {
+                    plans.extend(item["call_id"].as_str());
+                }
+            }
+            in_response = !is_input;
+        }
+        conversation
+    }
+
+    /// Reads the contents of a Gemini request.
+    fn from_gemini(body: &Value) -> DemoConversation {
+        let mut conversation = DemoConversation::default();
+        for content in items(&body["contents"]) {
+            if content["role"] == "model" {
+                conversation.steps += 1;
+                continue;
+            }
+            for part in items(&content["parts"]) {
+                let response = &part["functionResponse"];
+                if response.is_object() && response["name"] != PLAN_TOOL {
+                    let output = &response["response"];
+                    let named = ["output", "result", "content"].into_iter().find_map(|field| output[field].as_str());
+                    conversation.result = named.map_or_else(|| output.to_string(), str::to_owned);
+                }
+                conversation.add_user_text(&text(&part["text"]));
+            }
+        }
+        conversation
+    }
+
     fn add_user_text(&mut self, text: &str) {
         let text = text.rsplit_once(ATTACHMENTS_MARKER).map_or(text, |(user_text, _)| user_text);
         let text = text.strip_prefix(INTERRUPTED_PREFIX).map_or(text, str::trim_start);
@@ -95,13 +158,19 @@ impl DemoConversation {
         } else {
             text
         };
-        if !user_text.trim().is_empty() {
+        if !user_text.trim().is_empty() && !is_wrapped(user_text.trim()) {
             self.task = user_text.trim().to_owned();
             self.tasks += usize::from(self.tasks == 0 || self.steps > 0);
             self.steps = 0;
             self.result.clear();
         }
     }
+}
+
+/// Returns true for context that an agent adds in the user's name, such as
+/// `<environment_context>…</environment_context>`.
+fn is_wrapped(text: &str) -> bool {
+    text.starts_with('<') && text.ends_with('>') && text.contains("</")
 }
 
 fn contains_id(calls: &HashSet<&str>, id: &Value) -> bool {
@@ -117,11 +186,7 @@ fn text(content: &Value) -> String {
     }
 }
 
-fn names(tools: &Value, pointer: &str) -> Vec<String> {
-    items(tools).iter().filter_map(|tool| tool.pointer(pointer)?.as_str()).map(str::to_owned).collect()
-}
-
-fn items(value: &Value) -> &[Value] {
+pub(super) fn items(value: &Value) -> &[Value] {
     value.as_array().map_or(&[], Vec::as_slice)
 }
 
@@ -132,7 +197,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn both_formats_give_the_same_conversation() {
+    fn all_formats_give_the_same_conversation() {
         let messages = json!({
             "tools": [{"name": "run"}],
             "messages": [
@@ -164,15 +229,49 @@ mod tests {
                 {"role": "tool", "tool_call_id": "3", "content": "planned"},
             ],
         });
+        let call = |id: &str, name: &str| json!({"type": "function_call", "call_id": id, "name": name});
+        let output = |id: &str, text: &str| json!({"type": "function_call_output", "call_id": id, "output": text});
+        let responses = json!({
+            "tools": [{"type": "function", "name": "run"}, {"type": "web_search"}],
+            "input": [
+                {"role": "developer", "content": "s"},
+                {"type": "message", "role": "user", "content": [{"type": "input_text", "text": "first"}]},
+                {"type": "message", "role": "user", "content": [
+                    {"type": "input_text", "text": "<environment_context>\nx\n</environment_context>"},
+                ]},
+                {"type": "reasoning"}, call("1", "run"), output("1", "old"),
+                {"role": "user", "content": "second"},
+                {"type": "message", "role": "assistant", "content": []}, call("2", "run"), call("3", "plan"),
+                output("2", "new"), output("3", "planned"),
+            ],
+        });
+        let result = |name: &str, text: &str| json!({"functionResponse": {"name": name, "response": {"output": text}}});
+        let gemini = json!({
+            "tools": [{"functionDeclarations": [{"name": "run"}]}],
+            "contents": [
+                {"role": "user", "parts": [{"text": "first"}]},
+                {"role": "model", "parts": [{"functionCall": {"name": "run"}}]},
+                {"role": "user", "parts": [result("run", "old"), {"text": "second"}]},
+                {"role": "model", "parts": [{"functionCall": {"name": "run"}}, {"functionCall": {"name": "plan"}}]},
+                {"role": "user", "parts": [result("run", "new"), result("plan", "planned")]},
+            ],
+        });
         let expected = DemoConversation {
             task: "second".into(),
             tasks: 2,
             steps: 1,
             result: "new".into(),
-            tools: vec!["run".into()],
+            tools: vec![DemoTool { name: "run".into(), ..DemoTool::default() }],
         };
-        assert_eq!(DemoConversation::from_messages(&messages), expected);
-        assert_eq!(DemoConversation::from_chat(&chat), expected);
+        for (route, body) in [
+            (GatewayRoute::Messages, messages),
+            (GatewayRoute::Chat, chat),
+            (GatewayRoute::Responses, responses),
+            (GatewayRoute::GeminiStream, gemini),
+        ] {
+            assert_eq!(DemoConversation::read(route, &body), Some(expected.clone()), "{route:?}");
+        }
+        assert_eq!(DemoConversation::read(GatewayRoute::Embeddings, &json!({})), None);
         assert_eq!(DemoConversation::from_messages(&json!([])), DemoConversation::default());
 
         let context = json!([{"type": "text", "text": "the date"}, {"type": "text", "text": "the task"}]);

@@ -7,6 +7,7 @@
 mod conversation;
 mod response;
 mod script;
+mod tool;
 
 use bytes::Bytes;
 use futures::{StreamExt, stream};
@@ -29,7 +30,7 @@ const VALUES_LIMIT: usize = 256 * 1024;
 /// Responds in the format of `route`.
 ///
 /// # Errors
-/// Rejects a request with too many values, and the OpenAI Responses route.
+/// Rejects a request with too many values, and a route without a conversation.
 pub(super) fn respond(
     route: GatewayRoute,
     request: &ProxiedRequest,
@@ -41,15 +42,13 @@ pub(super) fn respond(
     }
     let body: Value = serde_json::from_slice(&request.body).map_err(|e| EndpointError::invalid(e.to_string()))?;
     let input_tokens = request.body.len() as u64 / 4;
-    let conversation = match route {
-        GatewayRoute::Messages => DemoConversation::from_messages(&body),
-        GatewayRoute::Chat => DemoConversation::from_chat(&body),
+    match route {
         GatewayRoute::CountTokens => return Ok(json_response(json!({ "input_tokens": input_tokens }))),
-        GatewayRoute::Responses | GatewayRoute::AnthropicModels | GatewayRoute::OpenaiModels => {
-            let message = "the demo model supports only `/anthropic/v1/messages` and `/openai/v1/chat/completions`";
-            return Err(EndpointError::invalid(message));
-        }
-    };
+        GatewayRoute::GeminiCountTokens => return Ok(json_response(json!({ "totalTokens": input_tokens }))),
+        _ => {}
+    }
+    let conversation = DemoConversation::read(route, &body)
+        .ok_or_else(|| EndpointError::invalid("the demo model only continues conversations; choose another model"))?;
     let (step, pace) = script::next_step(&conversation);
     let response = DemoResponse::new(route, step, input_tokens);
     if !request.streaming {
@@ -58,16 +57,28 @@ pub(super) fn respond(
     Ok(stream_response(response, pace.unwrap_or(tokens_per_second)))
 }
 
-/// Returns the list of models if no provider is usable.
-pub(super) fn models(api: ProviderApi) -> UpstreamResponse {
-    json_response(match api {
-        ProviderApi::Anthropic => {
-            json!({"data": [{"type": "model", "id": DEMO, "display_name": "Demo"}], "has_more": false})
+/// Returns the list of models, or the model `id`, if no provider is usable.
+///
+/// # Errors
+/// Rejects the name of another model.
+pub(super) fn models(api: ProviderApi, id: Option<&str>) -> Result<UpstreamResponse, EndpointError> {
+    let model = match api {
+        ProviderApi::Anthropic => json!({"type": "model", "id": DEMO, "display_name": "Demo"}),
+        ProviderApi::Openai => json!({"object": "model", "id": DEMO, "owned_by": "greenroom"}),
+        ProviderApi::Gemini => json!({
+            "name": format!("models/{DEMO}"), "displayName": "Demo", "supportedGenerationMethods": ["generateContent"],
+        }),
+    };
+    Ok(json_response(match (id, api) {
+        (Some(DEMO), _) => model,
+        (Some(id), _) => {
+            let message = format!("there is no model `{id}`; the only one is `{DEMO}`");
+            return Err(EndpointError::new(StatusCode::NOT_FOUND, "not_found_error", message));
         }
-        ProviderApi::Openai => {
-            json!({"object": "list", "data": [{"object": "model", "id": DEMO, "owned_by": "greenroom"}]})
-        }
-    })
+        (None, ProviderApi::Anthropic) => json!({"data": [model], "has_more": false}),
+        (None, ProviderApi::Openai) => json!({"object": "list", "data": [model]}),
+        (None, ProviderApi::Gemini) => json!({"models": [model]}),
+    }))
 }
 
 fn stream_response(response: DemoResponse, tokens_per_second: u32) -> UpstreamResponse {

@@ -1,6 +1,9 @@
 //! Response of the demo model: one step of the script in a provider's format, streamed or in one
 //! piece.
 
+mod gemini;
+mod responses;
+
 use bytes::Bytes;
 use serde_json::{Value, json};
 
@@ -37,6 +40,8 @@ impl DemoResponse {
     pub(super) fn events(self) -> Vec<DemoEvent> {
         match self.route {
             GatewayRoute::Chat => self.chat_events(),
+            GatewayRoute::Responses => self.responses_events(),
+            GatewayRoute::GeminiStream => self.gemini_events(),
             _ => self.message_events(),
         }
     }
@@ -44,6 +49,8 @@ impl DemoResponse {
     pub(super) fn body(self) -> Value {
         match self.route {
             GatewayRoute::Chat => self.chat_body(),
+            GatewayRoute::Responses => self.responses_body(),
+            GatewayRoute::GeminiGenerate => self.gemini_body(),
             _ => self.message_body(),
         }
     }

@@ -1,8 +1,9 @@
 //! Script of the demo model: selects the next step. Pure.
 
-use std::{collections::BTreeMap, sync::LazyLock};
+use std::sync::LazyLock;
 
 use serde::Deserialize;
+use serde_json::{Map, Value};
 
 use super::conversation::DemoConversation;
 
@@ -23,7 +24,7 @@ pub(super) struct DemoStep {
     pub(super) say: String,
     /// Name of the tool. Empty: no call, which ends the turn.
     pub(super) tool: String,
-    pub(super) input: BTreeMap<String, String>,
+    pub(super) input: Map<String, Value>,
 }
 
 #[derive(Deserialize)]
@@ -32,6 +33,8 @@ struct DemoScript {
     task: Vec<DemoStep>,
     follow_up: Vec<DemoStep>,
     run: Vec<DemoStep>,
+    /// Task of an agent that offers only a tool of its own, which runs commands.
+    command_task: Vec<DemoStep>,
     no_tools: Vec<DemoStep>,
     over: Vec<DemoStep>,
 }
@@ -45,20 +48,28 @@ pub(super) fn next_step(conversation: &DemoConversation) -> (DemoStep, Option<u3
     if let Some(count) = command_argument(&conversation.task, "slow:").and_then(|count| count.trim().parse().ok()) {
         return (slow_step(count), Some(SLOW_TOKENS_PER_SECOND));
     }
-    let offers = |tool: &str| conversation.tools.iter().any(|offered| offered == tool);
+    let offers = |tool: &str| conversation.tools.iter().any(|offered| offered.name == tool);
     let command = command_argument(&conversation.task, "run:").map(str::trim);
+    let has_own_tools = offers("run") && offers("write");
+    let command_tool = conversation.tools.iter().find(|tool| !has_own_tools && tool.runs_commands());
     let scene = match command {
-        _ if !offers("run") || !offers("write") => &SCRIPT.no_tools,
+        _ if !has_own_tools && command_tool.is_none() => &SCRIPT.no_tools,
         Some(_) => &SCRIPT.run,
         None if conversation.tasks > 1 => &SCRIPT.follow_up,
+        None if command_tool.is_some() => &SCRIPT.command_task,
         None => &SCRIPT.task,
     };
     // Plan steps are skipped if the agent offers no plan tool. A final step is then only text.
     let mut steps = scene.iter().filter(|step| step.tool != "plan" || offers("plan"));
     let step = steps.nth(conversation.steps).unwrap_or(&SCRIPT.over[0]);
     let mut step = fill_step(step, &Placeholders::from_conversation(conversation, command));
-    if !offers(&step.tool) {
-        step.tool.clear();
+    match command_tool {
+        Some(tool) if step.tool == "run" => {
+            step.input = tool.input_for(step.input["command"].as_str().unwrap_or_default());
+            step.tool = tool.name.clone();
+        }
+        _ if !offers(&step.tool) => step.tool.clear(),
+        _ => {}
     }
     (step, None)
 }
@@ -117,8 +128,12 @@ fn fill_step(step: &DemoStep, placeholders: &Placeholders) -> DemoStep {
         think: fill_placeholders(step.think.trim(), placeholders),
         say: fill_placeholders(step.say.trim(), placeholders),
         tool: step.tool.clone(),
-        input: step.input.iter().map(|(name, value)| (name.clone(), fill_placeholders(value, placeholders))).collect(),
+        input: step.input.iter().map(|(name, value)| (name.clone(), fill_value(value, placeholders))).collect(),
     }
+}
+
+fn fill_value(value: &Value, placeholders: &Placeholders) -> Value {
+    value.as_str().map_or_else(|| value.clone(), |text| fill_placeholders(text, placeholders).into())
 }
 
 /// Replaces all placeholders in one pass, so that a placeholder in the user's own text stays
@@ -169,12 +184,16 @@ fn shortened(text: &str, longest: usize) -> String {
 
 #[cfg(test)]
 mod tests {
+    use serde_json::json;
+
     use super::*;
+    use crate::gateway::{demo::tool::DemoTool, route::GatewayRoute};
 
     const TOOLS: [&str; 4] = ["plan", "write", "run", "finish"];
 
     fn at(task: &str, tasks: usize, steps: usize, result: &str, tools: &[&str]) -> DemoStep {
-        let tools = tools.iter().map(|tool| (*tool).to_owned()).collect();
+        let tools = tools.iter().map(|tool| json!({"name": tool, "input_schema": {"properties": {"command": {}}}}));
+        let tools = DemoTool::offered(GatewayRoute::Messages, &tools.collect());
         let conversation = DemoConversation { task: task.into(), tasks, steps, result: result.into(), tools };
         next_step(&conversation).0
     }
@@ -183,7 +202,11 @@ mod tests {
         for (steps, &(tool, input, value)) in expected.iter().enumerate() {
             let step = at(task, tasks, steps, "the output", &TOOLS);
             assert_eq!(step.tool, tool, "{task}, step {steps}");
-            assert_eq!(step.input.get(input).map_or("", String::as_str), value, "{task}, step {steps}");
+            assert_eq!(
+                step.input.get(input).map_or("", |value| value.as_str().unwrap_or_default()),
+                value,
+                "{task}, step {steps}"
+            );
         }
     }
 
@@ -230,8 +253,15 @@ mod tests {
     #[test]
     fn only_offered_tools_are_called() {
         let step = at("x", 1, 0, "", &["search"]);
-        assert!(step.tool.is_empty() && step.say.contains("`write` and `run`"), "{step:?}");
+        assert!(step.tool.is_empty() && step.say.contains("no tool that runs a command"), "{step:?}");
         assert_eq!(at("x", 1, 0, "", &["write", "run"]).tool, "write");
+        let foreign = at("write hi.sh that prints ho", 1, 0, "", &["read", "Bash", "shell"]);
+        let command = "cat > hi.sh <<'END_OF_PROGRAM'\n#!/bin/sh\necho 'ho'\nEND_OF_PROGRAM\nsh hi.sh";
+        assert_eq!((foreign.tool.as_str(), foreign.input["command"].as_str()), ("Bash", Some(command)));
+        let end = at("write hi.sh that prints ho", 1, 1, "ho\n", &["Bash"]);
+        assert!(end.tool.is_empty() && end.say.contains("```\nho\n```"), "{end:?}");
+        let asked = at("run: id", 2, 0, "", &["Bash"]);
+        assert_eq!((asked.tool.as_str(), asked.input["command"].as_str()), ("Bash", Some("id")));
         assert_eq!(at("x", 1, 2, "", &["write", "run"]).tool, "");
     }
 }

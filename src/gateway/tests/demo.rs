@@ -109,6 +109,125 @@ async fn demo_serves_chat_completions() {
     );
 }
 
+/// Plays a whole task in a format of a foreign agent, which offers one tool of its own. Returns the
+/// call and the last text.
+async fn play_foreign(path: &str, task: impl Fn(&[Value]) -> Value, read: impl Fn(&str) -> DemoAnswer) -> String {
+    let fixture = GatewayFixture::new(FakeProvider::start([]).await, no_provider());
+    let first = fixture.post(path, &task(&[]).to_string()).await.text().await;
+    let DemoAnswer { call, history, .. } = read(&first);
+    let command = call.expect("the demo calls the tool");
+    assert!(command.starts_with("cat > hello.sh <<") && command.ends_with("sh hello.sh"), "{command}");
+    let second = fixture.post(path, &task(&history).to_string()).await.text().await;
+    let DemoAnswer { call, text, .. } = read(&second);
+    assert_eq!(call, None);
+    let notices = fixture.account.notices();
+    assert!(matches!(&notices[..], [GatewayNotice::Used(a), GatewayNotice::Used(_)] if !a.estimated), "{notices:?}");
+    text
+}
+
+struct DemoAnswer {
+    call: Option<String>,
+    text: String,
+    /// Items that the agent sends back, with a result.
+    history: Vec<Value>,
+}
+
+fn events_of(stream: &str) -> impl Iterator<Item = Value> {
+    let data = stream.lines().filter_map(|line| line.strip_prefix("data: "));
+    data.map(|data| serde_json::from_str(data).expect("the text is JSON"))
+}
+
+const FOREIGN_TASK: &str = "write a script that prints hello";
+
+#[tokio::test]
+async fn demo_serves_a_foreign_agent_in_responses() {
+    let text = play_foreign(
+        RESPONSES,
+        |history| {
+            let task =
+                json!({"type": "message", "role": "user", "content": [{"type": "input_text", "text": FOREIGN_TASK}]});
+            let parameters = json!({"properties": {"cmd": {"type": "string"}}, "required": ["cmd"]});
+            let tool = json!({"type": "function", "name": "exec_command", "parameters": parameters});
+            let input = [&[task][..], history].concat();
+            json!({"model": "demo", "stream": true, "tools": [tool], "input": input})
+        },
+        |stream| {
+            let done = events_of(stream).find(|event| event["type"] == "response.completed").expect("the answer ends");
+            let output = done["response"]["output"].as_array().expect("the output is a list").clone();
+            let items: Vec<Value> = events_of(stream)
+                .filter(|event| event["type"] == "response.output_item.done")
+                .map(|event| event["item"].clone())
+                .collect();
+            assert_eq!(items, output, "the events and the last object agree");
+            let call = output.iter().find(|item| item["type"] == "function_call").cloned();
+            let message = output.iter().find(|item| item["type"] == "message").expect("the demo speaks");
+            let streamed: String = events_of(stream)
+                .filter(|event| event["type"] == "response.output_text.delta")
+                .map(|event| event["delta"].as_str().expect("a delta is text").to_owned())
+                .collect();
+            assert_eq!(message["content"][0]["text"], streamed);
+            let mut history = output.clone();
+            if let Some(call) = &call {
+                history
+                    .push(json!({"type": "function_call_output", "call_id": call["call_id"], "output": "the-output"}));
+            }
+            let command = call.map(|call| {
+                let input: Value = serde_json::from_str(call["arguments"].as_str().expect("text")).expect("JSON");
+                input["cmd"].as_str().expect("the command is text").to_owned()
+            });
+            DemoAnswer { call: command, text: streamed, history }
+        },
+    )
+    .await;
+    assert!(text.contains("the-output"), "{text}");
+}
+
+#[tokio::test]
+async fn demo_serves_a_foreign_agent_in_gemini() {
+    let text = play_foreign(
+        "/gemini/v1beta/models/demo:streamGenerateContent?alt=sse",
+        |history| {
+            let task = json!({"role": "user", "parts": [{"text": FOREIGN_TASK}]});
+            let parameters =
+                json!({"type": "OBJECT", "properties": {"command": {"type": "STRING"}}, "required": ["command"]});
+            let declared = json!({"functionDeclarations": [{"name": "run_shell_command", "parameters": parameters}]});
+            let contents = [&[task][..], history].concat();
+            json!({"contents": contents, "tools": [declared]})
+        },
+        |stream| {
+            let parts: Vec<Value> = events_of(stream)
+                .flat_map(|event| event["candidates"][0]["content"]["parts"].as_array().cloned().unwrap_or_default())
+                .collect();
+            let spoken = parts.iter().filter(|part| part["thought"] != true).filter_map(|part| part["text"].as_str());
+            let text = spoken.collect();
+            let call = parts.iter().find(|part| part["functionCall"].is_object());
+            let command = call.map(|call| call["functionCall"]["args"]["command"].as_str().expect("text").to_owned());
+            let response = json!({"name": "run_shell_command", "response": {"output": "the-output"}});
+            let history = vec![
+                json!({"role": "model", "parts": parts}),
+                json!({"role": "user", "parts": [{"functionResponse": response}]}),
+            ];
+            DemoAnswer { call: command, text, history }
+        },
+    )
+    .await;
+    assert!(text.contains("the-output"), "{text}");
+}
+
+#[tokio::test]
+async fn demo_names_itself_in_every_model_list() {
+    let fixture = GatewayFixture::new(FakeProvider::start([]).await, no_provider());
+    let check = async |path: &str, status: u16, part: &str| {
+        let reply = fixture.send(Request::get(path).body(Full::default()).expect("a request")).await;
+        assert_eq!(reply.status(), status, "{path}");
+        let text = reply.text().await;
+        assert!(text.contains(part), "{path}: {text}");
+    };
+    check("/gemini/v1beta/models", 200, r#""name":"models/demo""#).await;
+    check("/openai/v1/models/demo", 200, r#""id":"demo""#).await;
+    check("/anthropic/v1/models/other", 404, "there is no model `other`; the only one is `demo`").await;
+}
+
 #[tokio::test]
 async fn slow_command_can_be_interrupted() {
     let fixture = GatewayFixture::new(FakeProvider::start([]).await, no_provider());
@@ -122,7 +241,7 @@ async fn slow_command_can_be_interrupted() {
 
 #[tokio::test]
 async fn demo_is_the_default_model_without_a_key() {
-    let gateway = Gateway::new(no_provider()).expect("the options are valid");
+    let gateway = Gateway::new(no_provider(), &GatewayConfig::default()).expect("the options are valid");
     assert_eq!(gateway.default_model(), "demo");
     assert!(gateway.ready("demo").is_ok() && gateway.ready("claude-x").is_err());
     assert!(gateway.models().iter().all(|choice| choice.demo));

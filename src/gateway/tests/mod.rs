@@ -3,6 +3,7 @@
 mod demo;
 mod interrupts;
 mod pass_through;
+mod recorded;
 mod rejections;
 
 use std::{
@@ -26,7 +27,9 @@ use super::{
     Gateway, GatewayEndpoint, GatewayNotice, ModelCallDenied, SessionAccount,
     fake_provider::{FakeModelResponse, FakeProvider},
 };
-use crate::config::{Config, ModelConfig, PriceConfig, ProviderConfig, RetryConfig, SecretString, TimeSpan};
+use crate::config::{
+    Config, GatewayConfig, ModelConfig, PriceConfig, ProviderConfig, RetryConfig, SecretString, TimeSpan,
+};
 
 const MESSAGES: &str = "/anthropic/v1/messages";
 const CHAT: &str = "/openai/v1/chat/completions";
@@ -48,6 +51,8 @@ struct RecordingAccount {
     notices: watch::Sender<Vec<GatewayNotice>>,
     denied: Mutex<Option<String>>,
     has_no_budget: AtomicBool,
+    /// Lines of the session's log.
+    lines: Mutex<Vec<String>>,
 }
 
 impl SessionAccount for RecordingAccount {
@@ -65,6 +70,10 @@ impl SessionAccount for RecordingAccount {
 
     fn notify(&self, notice: GatewayNotice) {
         self.notices.send_modify(|notices| notices.push(notice));
+    }
+
+    fn log(&self, line: &str) {
+        self.lines.lock().expect("the lock is never poisoned: no holder panics").push(line.to_owned());
     }
 }
 
@@ -100,7 +109,8 @@ fn options(url: &str) -> ModelConfig {
     ModelConfig {
         anthropic: provider(),
         openai: provider(),
-        prices: vec![price("claude-x*"), price("gpt-x*")],
+        gemini: provider(),
+        prices: vec![price("claude-x*"), price("gpt-x*"), price("gemini-x*")],
         retry: RetryConfig {
             max_attempts: 3,
             base: TimeSpan(Duration::from_millis(1)),
@@ -118,10 +128,14 @@ impl GatewayFixture {
     }
 
     fn new(fake: FakeProvider, options: ModelConfig) -> GatewayFixture {
+        GatewayFixture::with_rules(fake, options, &GatewayConfig::default())
+    }
+
+    fn with_rules(fake: FakeProvider, options: ModelConfig, rules: &GatewayConfig) -> GatewayFixture {
         let directory = tempfile::tempdir().expect("a temporary directory");
         let listener = UnixListener::bind(directory.path().join("s")).expect("a socket");
         let account = Arc::new(RecordingAccount::default());
-        let endpoint = Gateway::new(options).expect("the options are valid").open(listener, account.clone());
+        let endpoint = Gateway::new(options, rules).expect("the options are valid").open(listener, account.clone());
         GatewayFixture { fake, endpoint, account, directory }
     }
 

@@ -5,7 +5,7 @@ use std::time::Duration;
 use tokio::{io::AsyncReadExt, net::TcpListener};
 
 use super::*;
-use crate::gateway::MeteredUsage;
+use crate::{config::GatewayPermission, gateway::MeteredUsage};
 
 fn used(model: &str, tokens: [u64; 4], cost_usd: f64) -> GatewayNotice {
     let [input_tokens, output_tokens, cache_read_tokens, cache_write_tokens] = tokens;
@@ -134,31 +134,57 @@ async fn overlong_last_line_passes() {
 }
 
 #[tokio::test]
-async fn unknown_fields_pass_and_the_key_is_set() {
+async fn listed_parts_pass_and_the_key_is_set() {
     let response =
         FakeModelResponse::complete(200, r#"{"usage":null}"#).header("request-id", "r1").header("x-new", "2");
-    let fixture = GatewayFixture::with_script([response]).await;
-    let body = r#"{ "model" : "claude-x", "from-tomorrow": [1.50, {"a" : null}] }"#;
-    let request = Request::post("/anthropic/v1/messages?beta=true")
-        .header("x-api-key", "placeholder")
-        .header("authorization", "Bearer placeholder")
-        .header("anthropic-beta", "tomorrow")
-        .header("content-type", "application/json")
-        .body(Full::from(body))
-        .expect("a request");
-    let reply = fixture.send(request).await;
+    let fixture = GatewayFixture::with_script([response.clone(), response]).await;
+    let body = r#"{ "model" : "claude-x", "from-tomorrow": [1.50, {"a" : null}], "max_tokens": 1.0e1 }"#;
+    let request = || {
+        Request::post("/anthropic/v1/messages?beta=true&from=here")
+            .header("x-api-key", "placeholder")
+            .header("authorization", "Bearer placeholder")
+            .header("anthropic-beta", "tomorrow")
+            .header("content-type", "application/json")
+            .body(Full::from(body))
+            .expect("a request")
+    };
+    let reply = fixture.send(request()).await;
     assert_eq!(reply.headers()["request-id"], "r1");
     assert_eq!(reply.headers()["x-new"], "2");
     assert_eq!(reply.text().await, r#"{"usage":null}"#);
 
-    let request = &fixture.fake.requests()[0];
-    assert_eq!((&request.method, request.path.as_str()), (&Method::POST, "/v1/messages?beta=true"));
-    assert_eq!(request.body, body);
-    assert_eq!(request.headers["anthropic-beta"], "tomorrow");
-    assert_eq!(request.headers["anthropic-version"], "2023-06-01");
-    assert_eq!(request.headers["content-type"], "application/json");
-    assert_eq!(request.headers["x-api-key"], KEY);
-    assert!(!request.headers.contains_key("authorization"));
+    let received = &fixture.fake.requests()[0];
+    assert_eq!((&received.method, received.path.as_str()), (&Method::POST, "/v1/messages"));
+    assert_eq!(received.body, r#"{ "model" : "claude-x", "max_tokens": 1.0e1 }"#);
+    assert_eq!(received.headers["anthropic-version"], "2023-06-01");
+    assert_eq!(received.headers["content-type"], "application/json");
+    assert_eq!(received.headers["x-api-key"], KEY);
+    assert!(!received.headers.contains_key("authorization") && !received.headers.contains_key("anthropic-beta"));
+
+    let lines = || fixture.account.lines.lock().expect("the lock is never poisoned: no holder panics").clone();
+    let named = lines();
+    for name in ["the field `from-tomorrow`", "the beta flag `tomorrow`", "parameter `beta`", "parameter `from`"] {
+        assert_eq!(named.iter().filter(|line| line.contains(name)).count(), 1, "{name}: {named:?}");
+    }
+    fixture.send(request()).await.text().await;
+    assert_eq!(lines(), named, "each part is named once");
+}
+
+#[tokio::test]
+async fn permitted_parts_pass() {
+    let fake = FakeProvider::start([FakeModelResponse::complete(200, r#"{"usage":null}"#)]).await;
+    let options = options(&fake.url);
+    let rules = GatewayConfig { allow: vec![GatewayPermission::Beta] };
+    let fixture = GatewayFixture::with_rules(fake, options, &rules);
+    let body = r#"{"model":"claude-x","context_management":{"edits":[]}}"#;
+    let request = Request::post("/anthropic/v1/messages?beta=true")
+        .header("anthropic-beta", "context-management-2025-06-27")
+        .body(Full::from(body))
+        .expect("a request");
+    fixture.send(request).await.text().await;
+    let received = &fixture.fake.requests()[0];
+    assert_eq!((received.path.as_str(), &received.body[..]), ("/v1/messages?beta=true", body.as_bytes()));
+    assert_eq!(received.headers["anthropic-beta"], "context-management-2025-06-27");
 }
 
 #[tokio::test]
@@ -177,6 +203,130 @@ async fn other_routes_pass_unmetered() {
     assert_eq!(paths, ["/v1/messages/count_tokens", "/v1/models?limit=5", "/v1/models"]);
     assert_eq!(requests[2].headers["authorization"], format!("Bearer {KEY}"));
     assert_eq!(fixture.account.notices(), []);
+}
+
+#[tokio::test]
+async fn further_paths_pass() {
+    let models = [r#"{"id":"m"}"#, r#"{"models":[]}"#].map(|body| FakeModelResponse::complete(200, body));
+    let compacted =
+        r#"{"output":[],"usage":{"input_tokens":10,"input_tokens_details":{"cached_tokens":4},"output_tokens":3}}"#;
+    let embedded = r#"{"model":"gpt-x-1","data":[],"usage":{"prompt_tokens":6,"total_tokens":6}}"#;
+    let script = [compacted, embedded].map(|body| FakeModelResponse::complete(200, body));
+    let fixture = GatewayFixture::with_script(models.into_iter().chain(script)).await;
+    for path in ["/openai/v1/v1/models/openai/gpt-x/", "/gemini/v1beta/models?pageSize=5&key=placeholder"] {
+        let request = Request::get(path).body(Full::default()).expect("a request");
+        assert_eq!(fixture.send(request).await.status(), 200, "{path}");
+    }
+    fixture.post("/openai/v1/responses/compact", r#"{"model":"gpt-x-1","input":[]}"#).await.text().await;
+    fixture.post("/openai/v1/embeddings/", r#"{"model":"gpt-x","input":"a"}"#).await.text().await;
+    let requests = fixture.fake.requests();
+    let paths: Vec<&str> = requests.iter().map(|request| request.path.as_str()).collect();
+    let expected = ["/v1/models/openai/gpt-x", "/v1beta/models?pageSize=5", "/v1/responses/compact", "/v1/embeddings"];
+    assert_eq!(paths, expected);
+    assert_eq!(requests[1].headers["x-goog-api-key"], KEY);
+    assert_eq!(fixture.account.notices(), [openai_used(3), used("gpt-x-1", [6, 0, 0, 0], 6.0 / 1e6)]);
+}
+
+#[tokio::test]
+async fn roots_answer_probes() {
+    let fixture = GatewayFixture::with_script([]).await;
+    fixture.account.denied.lock().expect("the lock is never poisoned: no holder panics").replace("spent".into());
+    for path in ["/anthropic", "/openai/", "/gemini", "/openai/v1"] {
+        for method in [Method::GET, Method::HEAD] {
+            let request = Request::builder().method(method).uri(path).body(Full::default()).expect("a request");
+            let reply = fixture.send(request).await;
+            assert_eq!(reply.status(), 200, "{path}");
+            assert_eq!(reply.text().await, "");
+        }
+    }
+}
+
+#[tokio::test]
+async fn gemini_passes_in_both_stream_shapes() {
+    let chunk = |text: &str, more: &str| {
+        format!(
+            r#"{{"candidates":[{{"content":{{"role":"model","parts":[{{"text":"{text}"}}]}}{more}}}],"modelVersion":"gemini-x-1""#
+        )
+    };
+    let usage = r#""usageMetadata":{"promptTokenCount":10,"cachedContentTokenCount":4,"candidatesTokenCount":2,"thoughtsTokenCount":3}"#;
+    let (first, last) = (chunk("a", "") + "}", format!("{},{usage}}}", chunk("b", r#","finishReason":"STOP""#)));
+    let expected = [used("gemini-x-1", [6, 5, 4, 0], (6.0 + 50.0 + 2.0) / 1e6)];
+    let body = r#"{"contents":[{"parts":[{"text":"hello"}]}],"tools":[{"googleSearch":{}}]}"#;
+
+    let check = async |path: &str, called: &str, response: FakeModelResponse| {
+        let text = response.text();
+        let fixture = GatewayFixture::with_script([response]).await;
+        let request = Request::post(path).header("x-goog-api-key", "placeholder").body(Full::from(body));
+        assert_eq!(fixture.send(request.expect("a request")).await.text().await, text);
+        let received = &fixture.fake.requests()[0];
+        assert_eq!(received.path, called);
+        assert_eq!(received.headers["x-goog-api-key"], KEY);
+        assert_eq!(received.body, r#"{"contents":[{"parts":[{"text":"hello"}]}]}"#);
+        assert_eq!(fixture.account.notices(), expected, "{path}");
+    };
+    let events = FakeModelResponse::stream([format!("data: {first}\r\n\r\n"), format!("data: {last}\r\n\r\n")]);
+    let path = "/gemini/v1beta/models/gemini-x:streamGenerateContent";
+    let called = "/v1beta/models/gemini-x:streamGenerateContent";
+    check(&format!("{path}?alt=sse&key=placeholder"), &format!("{called}?alt=sse"), events).await;
+    let list = FakeModelResponse::complete(200, format!("[{first}\n,\r\n{last}]"));
+    check(path, called, list).await;
+    let whole = FakeModelResponse::complete(200, last.clone());
+    check("/gemini/v1/models/gemini-x:generateContent", "/v1/models/gemini-x:generateContent", whole).await;
+}
+
+#[tokio::test]
+async fn provider_prefix_of_gemini_is_removed_at_its_own_service_only() {
+    let mut official = options("");
+    official.gemini.base_url = String::new();
+    assert_eq!(official.upstream_name(greenroom_protocol::link::ProviderApi::Gemini, "gemini/x"), "x");
+    let fixture = GatewayFixture::with_script([FakeModelResponse::complete(200, "{}")]).await;
+    fixture.post("/gemini/v1beta/models/gemini/x:generateContent", r#"{"contents":[]}"#).await.text().await;
+    assert_eq!(fixture.fake.requests()[0].path, "/v1beta/models/gemini/x:generateContent");
+}
+
+/// Six sessions send bodies of 62 MiB to a provider that does not answer. The pool holds two.
+#[tokio::test]
+async fn large_bodies_of_all_sessions_share_one_budget() {
+    let fake = FakeProvider::start((0..8).map(|_| FakeModelResponse::chat(1).delayed(Duration::from_secs(600)))).await;
+    let gateway = Gateway::new(options(&fake.url), &GatewayConfig::default()).expect("the options are valid");
+    let body = Bytes::from(format!(r#"{{"model":"gpt-x","messages":[{{"content":"{}"}}]}}"#, "x".repeat(62 << 20)));
+    let directory = tempfile::tempdir().expect("a temporary directory");
+    let mut sessions = Vec::new();
+    for n in 0..7 {
+        let socket = directory.path().join(n.to_string());
+        let listener = UnixListener::bind(&socket).expect("a socket");
+        let endpoint = gateway.open(listener, Arc::new(RecordingAccount::default()));
+        sessions.push((socket, endpoint));
+    }
+    let send = |socket: &std::path::Path, body: Bytes| {
+        let socket = socket.to_owned();
+        tokio::spawn(async move {
+            let stream = UnixStream::connect(socket).await.expect("the endpoint listens");
+            let (mut client, connection) = http1::handshake(TokioIo::new(stream)).await.expect("the endpoint serves");
+            tokio::spawn(connection);
+            client.send_request(Request::post(CHAT).body(Full::from(body)).expect("a request")).await
+        })
+    };
+    let calls: Vec<_> = sessions[..6].iter().map(|(socket, _)| send(socket, body.clone())).collect();
+    while fake.requests().len() < 2 {
+        tokio::time::sleep(Duration::from_millis(1)).await;
+    }
+    // Requests of the usual size pass beside them, also of a session whose large body waits.
+    let small = Bytes::from(format!(r#"{{"model":"gpt-x","messages":[{{"content":"{}"}}]}}"#, "x".repeat(1 << 20)));
+    let beside: Vec<_> = [5, 6].map(|n: usize| send(&sessions[n].0, small.clone())).into_iter().collect();
+    while fake.requests().len() < 4 {
+        tokio::time::sleep(Duration::from_millis(1)).await;
+    }
+    let large = fake.requests().iter().filter(|request| request.body.len() > 60 << 20).count();
+    assert_eq!(large, 2, "the pool of 128 MiB holds two bodies of 62 MiB");
+    // The next two come as soon as the first two are over.
+    for (_, endpoint) in &sessions {
+        endpoint.abort_calls();
+    }
+    for call in calls.into_iter().chain(beside) {
+        let response = call.await.expect("the task ends").expect("the endpoint responds");
+        assert_eq!(response.status(), 403, "the call was interrupted");
+    }
 }
 
 #[tokio::test]

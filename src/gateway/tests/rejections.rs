@@ -220,8 +220,7 @@ async fn silent_stream_times_out() {
 #[tokio::test]
 async fn denied_session_gets_the_reason() {
     let fixture = GatewayFixture::with_script([]).await;
-    *fixture.account.denied.lock().expect("the lock is never poisoned: no holder panics") =
-        Some("the budget of 5 USD is spent".into());
+    fixture.deny("the budget of 5 USD is spent");
     for (path, model) in [(MESSAGES, "claude-x"), (CHAT, "gpt-x"), (MESSAGES, "demo")] {
         let reply = fixture.post(path, &streaming(model)).await;
         assert_eq!(reply.status(), 402);
@@ -243,20 +242,78 @@ async fn invalid_requests_are_described() {
     check("/anthropic/v1/files", "", 404, r#"{"type":"error","error":{"type":"not_found_error""#).await;
     check("/nowhere", "", 404, "there is no `POST /nowhere` here; the routes are: POST /anthropic/v1/messages, ").await;
     check(MESSAGES, "{", 400, "must be a JSON object").await;
-    check(RESPONSES, r#"{"model":"demo"}"#, 400, "the demo model supports only").await;
+    check("/openai/v1/embeddings", r#"{"model":"demo"}"#, 400, "the demo model only continues").await;
+    check("/gemini/v1beta/files", "", 404, r#"{"error":{"code":404,"message":"#).await;
     assert!(fixture.fake.requests().is_empty());
 }
 
-#[tokio::test]
-async fn oversize_body_is_rejected_before_it_is_read() {
+/// Sends a request of `bytes` bytes through the sandbox's forwarder, as a simple client does:
+/// completely, before it reads the answer. `announced`: with a length, or in chunks.
+async fn send_through_forwarder(address: &str, path: &str, bytes: usize, announced: bool) -> String {
     use tokio::io::{AsyncReadExt, AsyncWriteExt};
+    let mut client = tokio::net::TcpStream::connect(address).await.expect("the forwarder listens");
+    let head = |length: &str| format!("POST {path} HTTP/1.1\r\nhost: x\r\nconnection: close\r\n{length}\r\n\r\n");
+    let body = vec![b' '; bytes];
+    let request = match announced {
+        true => [head(&format!("content-length: {bytes}")).as_bytes(), &body].concat(),
+        false => {
+            let head = head("transfer-encoding: chunked") + &format!("{bytes:x}\r\n");
+            [head.as_bytes(), &body, b"\r\n0\r\n\r\n"].concat()
+        }
+    };
+    client.write_all(&request).await.expect("the whole request is read");
+    let mut answer = String::new();
+    client.read_to_string(&mut answer).await.expect("the answer is complete");
+    answer
+}
+
+impl GatewayFixture {
+    /// Opens the forwarder that the agent runs in a sandbox. Returns its address.
+    async fn forwarder(&self) -> String {
+        let url = greenroom_agent::gateway::open(self.directory.path().join("s")).await.expect("a loopback port");
+        url.strip_prefix("http://").expect("the address is a URL").to_owned()
+    }
+
+    fn deny(&self, reason: &str) {
+        *self.account.denied.lock().expect("the lock is never poisoned: no holder panics") = Some(reason.into());
+    }
+}
+
+#[tokio::test]
+async fn rejection_of_a_large_request_reaches_the_client() {
     let fixture = GatewayFixture::with_script([]).await;
-    let mut stream = UnixStream::connect(fixture.directory.path().join("s")).await.expect("the endpoint listens");
-    let head = format!("POST {CHAT} HTTP/1.1\r\nhost: x\r\ncontent-length: {}\r\n\r\n", 64 * 1024 * 1024 + 1);
-    stream.write_all(head.as_bytes()).await.expect("the endpoint reads");
-    let mut response = String::new();
-    stream.read_to_string(&mut response).await.expect("the endpoint responds and closes");
-    assert!(response.starts_with("HTTP/1.1 413 ") && response.contains("larger than 64 MiB"), "{response}");
+    fixture.deny("the budget is spent");
+    let address = fixture.forwarder().await;
+    for n in 0..100 {
+        let answer = send_through_forwarder(&address, MESSAGES, 4 << 20, n % 2 == 0).await;
+        assert!(answer.starts_with("HTTP/1.1 402 ") && answer.contains("the budget is spent"), "{n}: {answer}");
+    }
+    let unknown = send_through_forwarder(&address, "/openai/v1/files", 4 << 20, true).await;
+    assert!(unknown.starts_with("HTTP/1.1 404 "), "{unknown}");
+}
+
+#[tokio::test]
+async fn rejection_of_an_oversize_request_reaches_the_client() {
+    let fixture = GatewayFixture::with_script([]).await;
+    let address = fixture.forwarder().await;
+    for announced in [true, false] {
+        let answer = send_through_forwarder(&address, CHAT, (64 << 20) + 1, announced).await;
+        assert!(answer.starts_with("HTTP/1.1 413 ") && answer.contains("larger than 64 MiB"), "{answer}");
+    }
+}
+
+#[tokio::test]
+async fn connection_of_a_rejected_request_serves_the_next() {
+    let fixture = GatewayFixture::with_script([]).await;
+    fixture.deny("spent");
+    let mut client = fixture.connect().await;
+    for _ in 0..3 {
+        let request = Request::post(MESSAGES).body(Full::from(vec![b' '; 1 << 20])).expect("a request");
+        let response = client.send_request(request).await.expect("the endpoint responds");
+        assert_eq!(response.status(), 402);
+        GatewayReply { response }.text().await;
+        client.ready().await.expect("the connection stays open");
+    }
 }
 
 #[tokio::test]
@@ -290,10 +347,12 @@ async fn no_call_without_a_key() {
 #[test]
 fn invalid_options_are_named() {
     let check = |anthropic: ProviderConfig, part: &str| {
-        let wrong = Gateway::new(ModelConfig { anthropic, ..no_provider() });
+        let wrong = Gateway::new(ModelConfig { anthropic, ..no_provider() }, &GatewayConfig::default());
         let Err(error) = wrong else { panic!("{part} must be rejected") };
         assert!(error.to_string().contains(part), "{error}");
     };
     check(ProviderConfig { base_url: "localhost:80".into(), api_key: SecretString::default() }, "`localhost:80`");
+    let query = ProviderConfig { base_url: "http://h/v1?x".into(), api_key: SecretString::default() };
+    check(query, "the base URL `http://h/v1?x` of Anthropic must have no `?`");
     check(ProviderConfig { base_url: String::new(), api_key: SecretString::new("a\nb") }, "`ANTHROPIC_API_KEY`");
 }

@@ -159,7 +159,7 @@ impl LinkTestHarness {
         (config.sandbox.uid, config.sandbox.gid) = (UnixId::Fixed(uid), UnixId::Fixed(gid));
         let parts = Arc::new(LinkDeps {
             sandbox: sandbox.clone(),
-            gateway: Gateway::new(config.model.clone()).expect("a gateway without keys"),
+            gateway: Gateway::new(config.model.clone(), &config.gateway).expect("a gateway without keys"),
             store: store.clone(),
             actor_registry: actor_registry.clone(),
             dirs: SessionDirs {

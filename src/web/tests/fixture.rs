@@ -125,7 +125,8 @@ pub(super) async fn fixture()
         (Arc::new(MemoryStore::new()), Arc::new(StubSandbox));
     let actor_registry = ActorRegistry::default();
     let model = ModelConfig { models: Vec::new(), ..config.model.clone() };
-    let gateway = Gateway::new(model).expect("the gateway's defaults are valid");
+    let gateway =
+        Gateway::new(model, &crate::config::GatewayConfig::default()).expect("the gateway's defaults are valid");
     let (session_store, session_registry) = (store.clone(), actor_registry.clone());
     let start_limiter = Arc::new(StartLimiter::new(8, 8));
     let directory = Directory::start(directory::DirectoryParts {
