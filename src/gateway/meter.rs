@@ -244,20 +244,21 @@ mod tests {
             meter.finish();
             let got = meter.metered_usage("requested", 10);
             assert_eq!((got.input_tokens, got.output_tokens, got.estimated), (10, output, true));
-            assert!(meter.is_complete());
+            assert_eq!(meter.is_complete(), !parts.is_empty());
         };
         check(&[&b"<html>12"[..]], 2);
         check(&[&br#"{"choices":[],"#[..], &br#""usage":null}"#[..]], 7);
         check(&[], 0);
         // Too large as a whole. Without its middle it would be JSON.
-        let half = vec![b' '; MAX_EVENT_BYTES / 2 + 1];
-        let usage = br#"{"usage":{"completion_tokens":1}}"#;
-        check(&[&half[..], &half[..], &usage[..]], MAX_EVENT_BYTES as u64 / 4 + 9);
+        let (start, end) = (br#"{"x":""#, br#"","usage":{"completion_tokens":1}}"#);
+        let half = vec![b'x'; MAX_EVENT_BYTES / 2 + 1];
+        let bytes = (start.len() + 2 * half.len() + end.len()) as u64;
+        check(&[&start[..], &half, &half, &end[..]], bytes.div_ceil(BYTES_PER_TOKEN));
     }
 
     #[test]
     fn unreadable_line_counts_only_without_streamed_text() {
-        check(GatewayRoute::Messages, "data: {half\n", ("requested", 10, 2, 0, 0, true));
+        check(GatewayRoute::Messages, "data: {half\n\n", ("requested", 10, 2, 0, 0, true));
         check(GatewayRoute::Chat, "data: {half\n\ndata: [DONE]\n", ("requested", 10, 2, 0, 0, true));
         let delta = r#"data: {"type":"response.output_text.delta","delta":"hello you"}"#;
         check(GatewayRoute::Responses, &format!("data: {{half\n\n{delta}\n"), ("requested", 10, 3, 0, 0, true));

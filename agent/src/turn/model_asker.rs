@@ -87,7 +87,7 @@ impl ModelLimits {
     /// Returns `false` if the limit of output tokens is the lowest, or is not sent.
     fn lower_max_tokens(&mut self, api: ProviderApi) -> bool {
         let can_be_lower = match api {
-            ProviderApi::Anthropic => self.max_tokens > MIN_MAX_TOKENS,
+            ProviderApi::Anthropic | ProviderApi::Gemini => self.max_tokens > MIN_MAX_TOKENS,
             ProviderApi::Openai => false,
         };
         self.max_tokens = (self.max_tokens / 2).max(MIN_MAX_TOKENS);

@@ -4,7 +4,8 @@ use std::sync::atomic::Ordering::SeqCst;
 
 use futures::future::join_all;
 use greenroom_protocol::{
-    Observation,
+    Observation, RetryFrame,
+    delta::RetryFrameKind,
     link::{AgentCommand, AgentReport, CancelHint, ReasoningEffort},
 };
 use tokio::sync::mpsc;
@@ -16,7 +17,7 @@ use crate::{
         effect::{AgentDelivery, Effect},
         testkit,
     },
-    store::{Store, faulty::FaultyStore, in_memory::MemoryStore},
+    store::{ReadLimit, Store, faulty::FaultyStore, in_memory::MemoryStore},
 };
 
 struct RequestFixture {
@@ -105,6 +106,35 @@ async fn gateway_permit_is_released_when_notice_is_on_disk() {
     assert_eq!(permits.available_permits(), 0, "the notice is not on disk");
     store.release_one();
     drop(permits.acquire().await.expect("semaphore is never closed"));
+}
+
+#[actix::test]
+async fn only_the_end_of_successful_retries_is_journalled() {
+    let store = Arc::new(MemoryStore::new());
+    let (id, session) = testkit::idle_session(store.clone()).await;
+    let retrying = || {
+        let (kind, provider, why) = (RetryFrameKind::Retry, "Anthropic".to_owned(), "busy".to_owned());
+        GatewayNotice::Retrying(RetryFrame { kind, call: 1, provider, attempt: 2, max_attempts: 6, wait_ms: 9, why })
+    };
+    let ended = |outcome| GatewayNotice::RetriesEnded { call: 1, outcome };
+    let outcome = RetryOutcome { attempts: 2, waited_ms: 9, why: "busy".to_owned() };
+    let permits = Arc::new(tokio::sync::Semaphore::new(1));
+    for notice in [retrying(), ended(None), retrying(), ended(Some(outcome))] {
+        let permit = permits.clone().acquire_owned().await.ok();
+        session.send(NoticeReceived { notice, permit }).await.expect("session actor is running");
+    }
+    drop(permits.acquire().await.expect("semaphore is never closed"));
+    let journal = store.read(id, 0, ReadLimit { events: 1000, bytes: 1 << 20 }).await.expect("store is readable");
+    let of_call: Vec<serde_json::Value> = journal
+        .iter()
+        .map(|(_, event)| serde_json::from_slice(&event.json).expect("an event is JSON"))
+        .filter(|event: &serde_json::Value| event.to_string().contains("busy"))
+        .collect();
+    let [notice] = &of_call[..] else { panic!("{of_call:?}") };
+    assert_eq!(notice["observation"], "notice");
+    let extras = &notice["extras"];
+    assert_eq!(extras["code"], "provider_retried");
+    assert_eq!((extras["attempts"].as_u64(), extras["waited_ms"].as_u64()), (Some(2), Some(9)));
 }
 
 /// Link that passes each effect on to the test.
