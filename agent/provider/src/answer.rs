@@ -189,6 +189,9 @@ impl AnswerState {
     pub(crate) fn set_initial_arguments(&mut self, call: usize, value: RawJson) {
         let text = value.text().or_else(|| value.is_present().then(|| Cow::Borrowed(value.as_sent())));
         let text = text.filter(|text| !matches!(text.trim(), "" | "{}"));
+        if self.meters_only {
+            return self.count(text.map_or(0, |text| text.len()));
+        }
         self.calls[call].initial = text.map(Cow::into_owned);
     }
 

@@ -26,6 +26,8 @@ lenient_object! {
         x_groq: RawJson<'a> = b"x_groq",
         /// MiniMax's place for errors.
         base_resp: RawJson<'a> = b"base_resp",
+        detail: RawJson<'a> = b"detail",
+        error_message: RawJson<'a> = b"error_message",
     }
 }
 
@@ -98,7 +100,7 @@ lenient_object! {
 #[derive(Debug, Default)]
 pub(crate) struct ChatReader {
     /// Index of the choice that is the answer. Further choices are counted only.
-    choice: Option<String>,
+    choice: Option<u64>,
     /// Text fields that go back, joined.
     texts: Vec<(&'static str, String, TextJoiner)>,
     /// List fields that go back, with their pieces joined.
@@ -118,8 +120,11 @@ impl ChatReader {
     }
 
     fn read_choice(&mut self, choice: &ChatChoice, answer: &mut AnswerState) {
-        let index = choice.index.as_sent();
-        if self.choice.get_or_insert_with(|| index.to_owned()) != index {
+        let index = choice.index.count().unwrap_or_default();
+        if index == 0 {
+            self.choice = Some(0);
+        }
+        if *self.choice.get_or_insert(index) != index {
             let delta = &choice.delta;
             let texts = [delta.content, delta.reasoning_content, delta.reasoning, delta.tool_calls];
             answer.count(texts.iter().map(|text| text.as_sent().len().saturating_sub(2)).sum());
@@ -300,10 +305,13 @@ fn read_call_part(part: ChatCallPart, answer: &mut AnswerState) {
 }
 
 impl<'a> ChatChunk<'a> {
-    /// Returns true if the chunk is an error by MiniMax's status.
-    pub(crate) fn has_error_status(&self) -> bool {
+    /// Returns true if the chunk is an error that stands outside the field `error`.
+    pub(crate) fn is_error(&self) -> bool {
         let status: UsageHolder = self.base_resp.object();
-        status.status_code.count().is_some_and(|code| code != 0)
+        let has_words = self.choices.is_empty() && (self.detail.is_present() || self.error_message.is_present());
+        has_words
+            || self.object.text().as_deref() == Some("error")
+            || status.status_code.count().is_some_and(|code| code != 0)
     }
 
     pub(crate) fn choice_error(&self) -> RawJson<'a> {

@@ -251,7 +251,8 @@ fn normalized(code: &str) -> String {
     code.chars().filter(char::is_ascii_alphanumeric).map(|c| c.to_ascii_lowercase()).collect()
 }
 
-/// Reads the delay that the headers request: milliseconds (OpenAI's own header), seconds, or a date.
+/// Reads the delay that the headers request: milliseconds (OpenAI's own header), seconds, or a
+/// date.
 fn requested_by_header(header: &impl Fn(&str) -> Option<String>) -> Option<Duration> {
     let number = |name: &str| header(name)?.trim().parse::<f64>().ok();
     if let Some(ms) = number("retry-after-ms") {
@@ -269,5 +270,148 @@ fn shortened(words: &str) -> String {
     match words.char_indices().nth(MAX_MESSAGE_CHARS) {
         Some((end, _)) => format!("{}…", &words[..end]),
         None => words.to_owned(),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use serde_json::json;
+
+    use super::*;
+
+    fn response(status: u16, body: &str) -> ProviderError {
+        ProviderError::of_response(status, |_| None, body.as_bytes())
+    }
+
+    #[track_caller]
+    fn check(error: &ProviderError, status: u16, kind: &str, message: &str, class: ErrorClass) {
+        let ProviderError { status: got_status, kind: got_kind, message: got_message, class: got_class, .. } = error;
+        assert_eq!((*got_status, &got_kind[..], &got_message[..], *got_class), (status, kind, message, class));
+    }
+
+    #[test]
+    fn error_bodies_are_read_in_any_shape() {
+        use ErrorClass::{MaybeTooLong, Permanent, Temporary};
+        for (status, body, kind, message, class) in [
+            (400, r#"{"error":{"message":"bad role"}}"#, "", "bad role", MaybeTooLong),
+            (400, r#"{"error":"bad role"}"#, "", "bad role", MaybeTooLong),
+            (
+                422,
+                r#"{"detail":[{"loc":["body"],"msg":"field required","type":"missing"}]}"#,
+                "missing",
+                "field required",
+                MaybeTooLong,
+            ),
+            (422, r#"{"detail":"bad role"}"#, "", "bad role", MaybeTooLong),
+            (404, r#"{"timestamp":1,"status":404,"error":"Not Found","path":"/v1"}"#, "", "Not Found", Permanent),
+            (404, r#"{"code":"model_not_found","message":"no model"}"#, "model_not_found", "no model", Permanent),
+            (
+                400,
+                r#"[{"error":{"code":400,"message":"no key","status":"INVALID_ARGUMENT"}}]"#,
+                "INVALID_ARGUMENT",
+                "no key",
+                MaybeTooLong,
+            ),
+            (502, "<h1>Bad gateway</h1>\n", "", "Bad gateway", Temporary),
+            (529, "", "", "no reason given", Temporary),
+            (401, "{}", "", "no reason given", Permanent),
+            (400, r#"{"error":{"message":"{\"error\":{\"message\":\"inner\"}}"}}"#, "", "inner", MaybeTooLong),
+            (
+                400,
+                r#"{"error":{"type":"bad_request_error","message":"m","http_code":"400"}}"#,
+                "bad_request_error",
+                "m",
+                MaybeTooLong,
+            ),
+        ] {
+            check(&response(status, body), status, kind, message, class);
+        }
+        let long = response(400, &"ä".repeat(10_000));
+        assert_eq!(long.message.chars().count(), MAX_MESSAGE_CHARS + 1);
+        let deep = format!("{}1{}", "[".repeat(100), "]".repeat(100));
+        check(&response(500, &deep), 500, "", "no reason given", Temporary);
+    }
+
+    #[test]
+    fn status_and_code_decide_before_words() {
+        let class = |status: u16, error: Value| response(status, &json!({ "error": error }).to_string()).class;
+        for status in [408, 409, 429, 500, 502, 503, 504, 520, 529] {
+            assert_eq!(class(status, json!({ "message": "no" })), ErrorClass::Temporary, "{status}");
+        }
+        for status in [401, 402, 403, 404, 405, 501] {
+            assert_eq!(class(status, json!({ "message": "no" })), ErrorClass::Permanent, "{status}");
+        }
+        for status in [400, 422] {
+            assert_eq!(class(status, json!({ "message": "no" })), ErrorClass::MaybeTooLong, "{status}");
+        }
+        assert_eq!(class(413, json!({ "message": "no" })), ErrorClass::TooLong);
+        assert_eq!(class(429, json!({ "message": "too many tokens, please wait" })), ErrorClass::Temporary);
+        assert_eq!(class(429, json!({ "message": "Request too large for gpt-x: Limit 30000" })), ErrorClass::TooLong);
+        assert_eq!(class(429, json!({ "code": "insufficient_quota" })), ErrorClass::Permanent);
+        assert_eq!(class(400, json!({ "code": "unsupported_parameter" })), ErrorClass::Permanent);
+        assert_eq!(class(500, json!({ "message": "Context size has been exceeded." })), ErrorClass::TooLong);
+        for status in [400, 500] {
+            for (key, code) in [("type", "exceed_context_size_error"), ("code", "context_length_exceeded")] {
+                assert_eq!(
+                    class(status, json!({ "message": "no", key: code })),
+                    ErrorClass::TooLong,
+                    "{status} {code}"
+                );
+            }
+        }
+    }
+
+    #[test]
+    fn numeric_and_textual_codes_count_alike() {
+        for code in [json!(429), json!("429"), json!(429.0), json!("rate_limit_exceeded"), json!("RESOURCE_EXHAUSTED")]
+        {
+            for event in [
+                json!({ "error": { "message": "slow", "code": code } }),
+                json!({ "type": "error", "code": code, "message": "slow" }),
+                json!({ "error": { "message": "slow", "type": code } }),
+            ] {
+                let error = ProviderError::of_event(&event);
+                assert_eq!((error.status, error.class), (429, ErrorClass::Temporary), "{event}");
+                assert_eq!(error.message, "slow", "{event}");
+            }
+        }
+    }
+
+    #[test]
+    fn interrupt_keeps_its_kind() {
+        let error = json!({ "message": "no", "type": "interrupted", "code": "interrupted" });
+        for body in [json!({ "error": error }), json!({ "type": "error", "error": error })] {
+            check(&response(403, &body.to_string()), 403, "interrupted", "no", ErrorClass::Permanent);
+        }
+    }
+
+    #[test]
+    fn requested_wait_is_read_from_headers_and_body() {
+        let check = |headers: &[(&str, &str)], body: &str, expected: Option<u64>| {
+            let header =
+                |name: &str| headers.iter().find(|(own, _)| *own == name).map(|(_, value)| (*value).to_owned());
+            let error = ProviderError::of_response(429, header, body.as_bytes());
+            assert_eq!(error.retry_after, expected.map(Duration::from_millis), "{headers:?} {body}");
+        };
+        let now = ("date", "Fri, 31 Dec 1999 23:59:59 GMT");
+        check(&[("retry-after", "7")], "", Some(7000));
+        check(&[("retry-after", " 0.5 ")], "", Some(500));
+        check(&[("retry-after-ms", "250"), ("retry-after", "7")], "", Some(250));
+        check(&[("retry-after", "Sat, 01 Jan 2000 00:00:09 GMT"), now], "", Some(10_000));
+        check(&[("retry-after", "Fri, 31 Dec 1999 23:59:00 GMT"), now], "", Some(0));
+        check(&[("retry-after", "Fri, 31 Dec 1999 23:59:59 GMT")], "", None);
+        check(&[("retry-after", "soon")], "", None);
+        check(&[("retry-after", "-3")], "", None);
+        check(&[], r#"{"error":{"details":[{"retryDelay":"34.5s"}]}}"#, Some(34_500));
+        check(&[], r#"{"error":{"details":[{"metadata":{"quotaResetDelay":"373.8ms"}}]}}"#, Some(373));
+        check(&[], r#"{"error":{"message":"m","retry_after":3}}"#, Some(3000));
+        check(&[], r#"{"error":{"message":"Please try again in 1.5s."}}"#, Some(1500));
+        check(&[("retry-after", "7")], r#"{"error":{"message":"try again in 1s"}}"#, Some(7000));
+    }
+
+    #[test]
+    fn header_forbids_a_retry() {
+        let header = |name: &str| (name == "x-should-retry").then(|| "false".to_owned());
+        assert_eq!(ProviderError::of_response(500, header, b"").class, ErrorClass::Permanent);
     }
 }

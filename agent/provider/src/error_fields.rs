@@ -5,7 +5,10 @@ use std::time::Duration;
 
 use serde_json::{Map, Value};
 
-use crate::{error::status_of_code, error_words::duration};
+use crate::{
+    error::status_of_code,
+    error_words::{duration, mentions_payment},
+};
 
 /// Deepest nesting that is read. Errors of relays hold the errors behind them.
 const MAX_DEPTH: usize = 8;
@@ -39,9 +42,10 @@ impl ErrorReport {
         report
     }
 
-    /// Status that a code stands for.
+    /// Status that a code stands for, or the words.
     pub(crate) fn status(&self) -> Option<u16> {
-        self.kinds.iter().find_map(|kind| status_of_code(kind))
+        let by_words = || mentions_payment(&self.all_words()).then_some(402);
+        self.kinds.iter().find_map(|kind| status_of_code(kind)).or_else(by_words)
     }
 
     /// Provider's own name of the error: a name rather than a number.
@@ -91,9 +95,14 @@ impl ErrorReport {
 
     fn add_object(&mut self, fields: &Map<String, Value>, depth: usize) {
         // Codes first: they say more than types.
-        for name in ["code", "error_code", "type", "error_type", "__type", "status", "status_code", "statusCode"] {
+        for name in
+            ["code", "error_code", "type", "error_type", "__type", "status", "status_code", "statusCode", "http_code"]
+        {
             match fields.get(name) {
-                Some(Value::String(kind)) if !matches!(kind.as_str(), "" | "error" | "failed") => {
+                // `response.failed` is the type of an event.
+                Some(Value::String(kind))
+                    if !matches!(kind.as_str(), "" | "error" | "failed") && !kind.starts_with("response.") =>
+                {
                     self.kinds.push(kind.clone());
                 }
                 Some(Value::Number(number)) if number.as_f64() != Some(0.0) => self.kinds.push(number.to_string()),
@@ -122,10 +131,15 @@ impl ErrorReport {
         // Relays keep the error of the provider behind them here, Google the requested wait.
         if let Some(Value::Object(metadata)) = fields.get("metadata") {
             self.add_wait(metadata);
+            let kind = metadata.get("error_type").and_then(Value::as_str);
+            self.kinds.extend(kind.map(str::to_owned));
             metadata.get("raw").into_iter().for_each(|raw| self.add(raw, depth + 1));
         }
         if let Some(Value::Array(details)) = fields.get("details") {
-            details.iter().filter_map(Value::as_object).for_each(|detail| self.add_wait(detail));
+            for detail in details.iter().filter_map(Value::as_object) {
+                self.add_wait(detail);
+                detail.get("metadata").and_then(Value::as_object).into_iter().for_each(|fields| self.add_wait(fields));
+            }
         }
     }
 
@@ -133,7 +147,12 @@ impl ErrorReport {
         let number = |value: &Value| value.as_f64().or_else(|| value.as_str()?.trim().parse().ok());
         for (name, value) in fields {
             let wait = match name.as_str() {
-                "retryDelay" | "retry_after" | "retryAfter" | "retry_after_seconds" | "retry-after" => {
+                "retryDelay"
+                | "quotaResetDelay"
+                | "retry_after"
+                | "retryAfter"
+                | "retry_after_seconds"
+                | "retry-after" => {
                     let seconds = number(value).and_then(|seconds| Duration::try_from_secs_f64(seconds).ok());
                     seconds.or_else(|| duration(value.as_str()?))
                 }

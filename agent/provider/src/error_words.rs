@@ -77,12 +77,21 @@ pub(crate) fn is_context_overflow(words: &str) -> bool {
         || words.contains("prompt is too long")
         || words.contains("prompt too long")
         || words.contains("maximum context length is")
+        || words.contains("context window is full")
+}
+
+/// Returns true if the words of an error without a status ask for money. `words` is in lower case.
+pub(crate) fn mentions_payment(words: &str) -> bool {
+    ["insufficient balance", "insufficient credit", "insufficient quota", "insufficient funds"]
+        .iter()
+        .any(|phrase| words.contains(phrase))
 }
 
 /// Reads a wait that is requested in words, such as `Please try again in 1m12.5s`.
 pub(crate) fn requested_wait(words: &str) -> Option<Duration> {
     let words = words.to_lowercase();
-    let leads = ["try again in ", "retry in ", "retry after ", "try again after ", "wait for ", "wait "];
+    let leads =
+        ["try again in ", "retry in ", "retry after ", "try again after ", "reset after ", "wait for ", "wait "];
     leads.iter().find_map(|lead| duration(words.split_once(lead)?.1))
 }
 
@@ -105,5 +114,62 @@ pub(crate) fn duration(text: &str) -> Option<Duration> {
         let part = Duration::try_from_secs_f64(number * seconds).ok()?;
         total = Some(total.unwrap_or(Duration::ZERO).checked_add(part)?);
         rest = unit[letters..].trim_start();
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn conversations_that_are_too_long_are_recognized_by_words() {
+        for words in [
+            "prompt is too long: 213462 tokens > 200000 maximum",
+            "input length and `max_tokens` exceed context limit: 143291 + 64000 > 200000, decrease input length",
+            "This model's maximum context length is 8192 tokens.",
+            "Your input exceeds the context window of this model.",
+            "request (4390 tokens) exceeds the available context size (4096 tokens), try increasing it",
+            "The input token count (1196265) exceeds the maximum number of tokens allowed (1048575).",
+            "This model's maximum prompt length is 131072 but the request contains 537812 tokens.",
+            "The prompt (length 40000) is longer than the maximum model length of 32768.",
+            "Requested token count exceeds the model's maximum input length of 32768 tokens",
+            "Please reduce the length of the messages or completion.",
+            "Input length 40000 exceeds the maximum length 32768",
+            "Range of input length should be [1, 30720]",
+            "Your request exceeded model token limit: 131072",
+            "prompt token count of 143456 exceeds the limit of 128000",
+            "`inputs` tokens + `max_new_tokens` must be <= 4096. Given: 5000 `inputs` tokens and 100 `max_new_tokens`",
+            "tokens to keep from the initial prompt is greater than the context length",
+            "Prompt contains 40000 tokens and 0 draft tokens, too large for model with 32768 maximum context length",
+        ] {
+            assert!(mentions_length(&words.to_lowercase()), "{words}");
+        }
+        for words in ["`max_tokens` must be at most 32768", "messages: roles must alternate", "invalid tool schema"] {
+            assert!(!mentions_length(words), "{words}");
+        }
+    }
+
+    #[test]
+    fn only_context_errors_of_a_server_shorten() {
+        for words in ["context size has been exceeded.", "prompt too long; exceeded max context length by 4 tokens"] {
+            assert!(is_context_overflow(words), "{words}");
+        }
+        for words in ["it took too long", "cannot load a context window of 32768", "no memory for that context size"] {
+            assert!(!is_context_overflow(words), "{words}");
+        }
+    }
+
+    #[test]
+    fn requested_waits_are_read_from_words() {
+        let check =
+            |words: &str, ms: Option<u64>| assert_eq!(requested_wait(words), ms.map(Duration::from_millis), "{words}");
+        check("Rate limit reached. Please try again in 1m12.5s. Visit", Some(72_500));
+        check("Please try again in 250ms.", Some(250));
+        check("Please retry in 26.5s.", Some(26_500));
+        check("Retry after 3 seconds", Some(3_000));
+        check("Your quota will reset after 2h7m23s.", Some(7_643_000));
+        check("Please try again in a moment", None);
+        check("Please try again in 5", None);
+        check("Please try again in 99999999999999999999999999h", None);
     }
 }

@@ -280,7 +280,10 @@ impl BodyFramer {
         if self.event.is_error {
             return sink.error_text(data);
         }
-        self.keep_stray(data);
+        // A cut or damaged event says nothing to a reader.
+        if !data.starts_with(b"{") && !data.starts_with(b"[") {
+            self.keep_stray(data);
+        }
         sink.unread(data.len());
     }
 

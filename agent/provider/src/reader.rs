@@ -11,6 +11,7 @@ use crate::{
     json::{RawJson, parse_json},
     messages::MessagesReader,
     responses::{ResponsesEvent, ResponsesReader},
+    text::escape_control_characters,
     verdict::{EndMark, NextStep},
 };
 
@@ -22,8 +23,8 @@ pub const MAX_EVENT_BYTES: usize = 16 * 1024 * 1024;
 pub enum AnswerFraming {
     /// Server-sent events.
     EventStream,
-    /// One JSON value: an object, or Gemini's array of chunks. Also read in place of a stream that
-    /// was requested.
+    /// JSON: an object, or Gemini's array of chunks. Also read in place of a stream that was
+    /// requested.
     Json,
 }
 
@@ -72,11 +73,11 @@ pub struct OpaquePiece {
 /// Place of an opaque value in a request.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum OpaqueSlot {
-    /// Content block of Anthropic's format: `thinking` with its signature, `redacted_thinking`, or a
-    /// block of a provider-side tool. `before_call`: the number of tool calls before the block.
+    /// Content block of Anthropic's format: `thinking` with its signature, `redacted_thinking`, or
+    /// a block of a provider-side tool. `before_call`: the number of tool calls before the block.
     Block { before_call: usize },
-    /// Field of OpenAI's assistant message: `reasoning_content`, `reasoning`, `reasoning_details`. In
-    /// Gemini's format: `thoughtSignature` of a part that is no call.
+    /// Field of OpenAI's assistant message: `reasoning_content`, `reasoning`, `reasoning_details`.
+    /// In Gemini's format: `thoughtSignature` of a part that is no call.
     MessageField(String),
     /// Field of a tool call: `extra_content` in OpenAI's format, `thoughtSignature` in Gemini's.
     CallField { call: usize, field: String },
@@ -225,6 +226,14 @@ impl AnswerReader {
 }
 
 impl EventReader {
+    /// Reads one JSON object, or a list of objects. Returns `None` for invalid JSON.
+    fn read_values(&mut self, json: &str, is_error: bool) -> Option<()> {
+        match RawJson::list_in(json) {
+            Some(items) => items.iter().try_for_each(|item| self.read_object(item.as_sent(), is_error)),
+            None => self.read_object(json, is_error),
+        }
+    }
+
     /// Reads one JSON object: an event, a chunk or a body. Returns `None` for invalid JSON.
     fn read_object(&mut self, json: &str, is_error: bool) -> Option<()> {
         let answer = &mut self.answer;
@@ -238,10 +247,7 @@ impl EventReader {
                 let chunk: ChatChunk = parse_json(json)?;
                 let choice_error = chunk.choice_error();
                 let error = if chunk.error.is_present() { chunk.error } else { choice_error };
-                let is_error = is_error
-                    || chunk.object.text().as_deref() == Some("error")
-                    || choice_error.is_present()
-                    || chunk.has_error_status();
+                let is_error = is_error || choice_error.is_present() || chunk.is_error();
                 reader.read(&chunk, answer);
                 ErrorFields { has_content: !chunk.choices.is_empty(), ..ErrorFields::new(error, chunk.kind, is_error) }
             }
@@ -306,10 +312,11 @@ fn is_blank(value: &Value) -> bool {
 impl EventSink for EventReader {
     fn json(&mut self, json: &[u8], is_error: bool) -> bool {
         let json = String::from_utf8_lossy(json);
-        let read = match RawJson::list_in(&json) {
-            Some(items) => items.iter().try_for_each(|item| self.read_object(item.as_sent(), is_error)),
-            None => self.read_object(&json, is_error),
-        };
+        let mut read = self.read_values(&json, is_error);
+        // Some servers do not escape control characters inside strings.
+        if read.is_none() && json.bytes().any(|byte| byte < b' ') {
+            read = self.read_values(&escape_control_characters(&json), is_error);
+        }
         if read.is_some() {
             self.answer.may_be_complete = false;
         }

@@ -108,6 +108,25 @@ pub(crate) fn replace_lone_surrogates(json: &str) -> String {
     clean + rest
 }
 
+/// Escapes the control characters inside the strings of a JSON text.
+pub(crate) fn escape_control_characters(json: &str) -> String {
+    let (mut clean, mut in_string, mut escaped) = (String::with_capacity(json.len() + 16), false, false);
+    for c in json.chars() {
+        match c {
+            '"' if !escaped => in_string = !in_string,
+            c if in_string && c < ' ' => {
+                clean += &format!("\\u{:04x}", u32::from(c));
+                escaped = false;
+                continue;
+            }
+            _ => {}
+        }
+        escaped = c == '\\' && !escaped;
+        clean.push(c);
+    }
+    clean
+}
+
 /// Reads the escape `\uXXXX` at the start of `json`.
 fn escaped_unit(json: &str) -> Option<u16> {
     u16::from_str_radix(json.strip_prefix("\\u")?.get(..4)?, 16).ok()
@@ -141,6 +160,11 @@ mod tests {
         assert_eq!(joined(&["a\\ud83c", "b"]), "a\u{FFFD}b");
         assert_eq!(joined(&["\\udf89a", "\\ud83c"]), "\u{FFFD}a\u{FFFD}");
         assert_eq!(joined(&["\\ud83c\\ud83c", "\\udf89"]), "\u{FFFD}🎉");
+    }
+
+    #[test]
+    fn control_characters_are_escaped_inside_strings() {
+        assert_eq!(escape_control_characters("{\t\"a\\\"\tb\":\n\"\\\\\"}"), "{\t\"a\\\"\\u0009b\":\n\"\\\\\"}");
     }
 
     #[test]
