@@ -52,7 +52,7 @@ impl EndpointError {
     }
 
     pub(super) fn body(&self, api: ProviderApi) -> Bytes {
-        error_json(api, &self.kind, &self.message).to_string().into()
+        error_json(api, self.status, &self.kind, &self.message).to_string().into()
     }
 
     /// Returns the error as a stream event, for a stream that broke after a complete line. The
@@ -65,40 +65,40 @@ impl EndpointError {
                 ("event: error\n", data)
             }
             _ => match api {
-                ProviderApi::Anthropic => ("event: error\n", error_json(api, &self.kind, &self.message)),
-                ProviderApi::Openai | ProviderApi::Gemini => ("", error_json(api, &self.kind, &self.message)),
+                ProviderApi::Anthropic => ("event: error\n", error_json(api, self.status, &self.kind, &self.message)),
+                ProviderApi::Openai | ProviderApi::Gemini => {
+                    ("", error_json(api, self.status, &self.kind, &self.message))
+                }
             },
         };
         format!("\n{name}data: {data}\n\n").into()
     }
 }
 
-fn error_json(api: ProviderApi, kind: &str, message: &str) -> Value {
+fn error_json(api: ProviderApi, status: StatusCode, kind: &str, message: &str) -> Value {
     match api {
         ProviderApi::Anthropic => json!({"type": "error", "error": {"type": kind, "message": message}}),
         ProviderApi::Openai => json!({"error": {"message": message, "type": kind, "param": null, "code": kind}}),
         ProviderApi::Gemini => {
-            let (code, status) = google_status(kind);
+            let (code, status) = google_status(status, kind);
             json!({"error": {"code": code, "message": message, "status": status}})
         }
     }
 }
 
-/// Returns Google's code and status of an error kind (`google.rpc.Code`).
-fn google_status(kind: &str) -> (u16, &'static str) {
-    match kind {
-        "billing_error" => (402, "FAILED_PRECONDITION"),
-        INTERRUPTED => (403, "CANCELLED"),
-        _ => match status_of_kind(kind) {
-            code @ (400 | 413) => (code, "INVALID_ARGUMENT"),
-            401 => (401, "UNAUTHENTICATED"),
-            403 => (403, "PERMISSION_DENIED"),
-            404 => (404, "NOT_FOUND"),
-            429 => (429, "RESOURCE_EXHAUSTED"),
-            504 => (504, "DEADLINE_EXCEEDED"),
-            529 => (503, "UNAVAILABLE"),
-            code => (code, "INTERNAL"),
-        },
+/// Returns Google's code and status of an error (`google.rpc.Code`).
+fn google_status(status: StatusCode, kind: &str) -> (u16, &'static str) {
+    match status.as_u16() {
+        code if kind == INTERRUPTED => (code, "CANCELLED"),
+        code @ (400 | 413) => (code, "INVALID_ARGUMENT"),
+        401 => (401, "UNAUTHENTICATED"),
+        402 => (402, "FAILED_PRECONDITION"),
+        403 => (403, "PERMISSION_DENIED"),
+        404 => (404, "NOT_FOUND"),
+        429 => (429, "RESOURCE_EXHAUSTED"),
+        504 => (504, "DEADLINE_EXCEEDED"),
+        503 | 529 => (503, "UNAVAILABLE"),
+        code => (code, "INTERNAL"),
     }
 }
 

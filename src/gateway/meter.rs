@@ -59,8 +59,8 @@ impl UsageMeter {
         }
     }
 
-    /// Returns true if a real piece of the answer was read, or something unreadable. Comments, pings
-    /// and the head of a message are no real pieces.
+    /// Returns true if a real piece of the answer was read, or something unreadable. Comments,
+    /// pings and the head of a message are no real pieces.
     pub(super) fn has_begun(&self) -> bool {
         self.reader.as_ref().is_some_and(|reader| reader.has_content() || reader.unread_bytes() > 0)
     }
@@ -163,9 +163,9 @@ mod tests {
     #[test]
     fn response_in_one_piece_is_metered() {
         let mut meter = UsageMeter::new(GatewayRoute::Messages);
-        meter.read_body_part(br#"{"model":"claude-x","usage":{"input_tokens":4,"#);
-        meter.read_body_part(br#""output_tokens":2}}"#);
+        meter.read_body_part(br#"{"type":"message","model":"claude-x","content":[{"type":"text","text":"Hi"}],"#);
         assert!(!meter.is_complete());
+        meter.read_body_part(br#""stop_reason":"end_turn","usage":{"input_tokens":4,"output_tokens":2}}"#);
         meter.finish();
         let metered = meter.metered_usage("requested", 0);
         assert_eq!((metered.model.as_str(), metered.input_tokens, metered.output_tokens), ("claude-x", 4, 2));

@@ -1,4 +1,5 @@
-//! Provider client: sends a request, with retries, until the first real piece of the answer is here.
+//! Provider client: sends a request, with retries, until the first real piece of the
+//! answer.
 
 use std::{
     collections::hash_map::RandomState,

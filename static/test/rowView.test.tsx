@@ -27,7 +27,7 @@ test("command in a receipt is set as code without backticks", () => {
 });
 
 test("summary of the conversation is one quiet row that opens", async () => {
-  const event = { seq: 1, at: "", source: "agent", observation: "compaction", content: "The user wants **bread**.", extras: { dropped_bytes: 9 } };
+  const event = { seq: 1, at: "", source: "agent", observation: "compaction", content: "The user wants **bread**.", extras: { dropped_bytes: 9, kept: 2 } };
   const [row] = reduce(emptyState, [checkEvent(event as unknown as SessionEvent)]).rows;
   const root = draw(row!);
   assert.equal(root.textContent?.trim(), "Conversation summarised");

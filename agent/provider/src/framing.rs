@@ -29,7 +29,7 @@ pub(crate) trait EventSink {
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 enum BodyMode {
-    /// Nothing but white space was read.
+    /// White space at most was read.
     Start,
     Lines,
     /// JSON values without a frame around them.

@@ -83,10 +83,10 @@ impl ResponsesReader {
                 self.mark_deltas(event, answer);
                 event.delta.json_text().into_iter().for_each(|text| answer.add_thinking(text));
             }
-            Some("response.reasoning_summary_part.added") => {
-                if event.summary_index.count().is_some_and(|index| index > 0) {
-                    answer.add_thinking("\n\n".into());
-                }
+            Some("response.reasoning_summary_part.added")
+                if event.summary_index.count().is_some_and(|index| index > 0) =>
+            {
+                answer.add_thinking("\n\n".into());
             }
             Some("response.function_call_arguments.delta" | "response.custom_tool_call_input.delta") => {
                 let item = self.mark_deltas(event, answer);

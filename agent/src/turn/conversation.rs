@@ -214,8 +214,8 @@ impl AgentConversation {
     }
 
     /// Shrinks a conversation of more than `budget` bytes for good. First old pictures are dropped,
-    /// then old results, then old messages. The first message, which is the task, and the newest messages stay. They
-    /// are truncated if they alone are too large.
+    /// then old results, then old messages. The first message, which is the task, and the newest
+    /// messages stay. They are truncated if they alone are too large.
     ///
     /// The target is three quarters of the budget. So the beginning of the conversation stays the
     /// same over many steps. A provider that caches beginnings then does not read it anew each

@@ -49,7 +49,7 @@ pub(super) struct AnswerEnd {
     pub verdict: AnswerVerdict,
     /// Error that the provider reported within the answer.
     pub error: Option<ProviderError>,
-    /// Provider's words for a refusal or a filter, or the failure that cut the answer.
+    /// Provider's words for a refused or filtered answer, or the failure that cut it.
     pub reason: Option<String>,
 }
 

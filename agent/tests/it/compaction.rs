@@ -1,4 +1,5 @@
-//! Compaction: a summary by the model precedes the dropping of old messages, and outlives a restart.
+//! Compaction: a summary by the model precedes the dropping of old messages, and outlives a
+//! restart.
 
 use greenroom_protocol::{
     Event, ObservationKind,

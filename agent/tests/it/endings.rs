@@ -50,6 +50,10 @@ fn ended(api: ProviderApi, text: &str, reason: &str) -> ScriptedAnswer {
             frames.push(json!({ "type": "message_stop" }));
             Frames(frames)
         }
+        ProviderApi::Gemini => {
+            let candidate = json!({ "content": { "parts": [{ "text": text }] }, "finishReason": reason });
+            Frames(vec![json!({ "candidates": [candidate] })])
+        }
     }
 }
 
@@ -59,12 +63,17 @@ async fn limited_or_paused_answer_continues_by_itself() {
         (ProviderApi::Openai, "length"),
         (ProviderApi::Anthropic, "max_tokens"),
         (ProviderApi::Anthropic, "pause_turn"),
+        (ProviderApi::Gemini, "MAX_TOKENS"),
     ] {
-        let mut session = session_of(api, vec![ended(api, "First I", reason), Complete(vec![text("look.")])]).await;
+        let last = match api {
+            ProviderApi::Gemini => ended(api, "look.", "STOP"),
+            ProviderApi::Anthropic | ProviderApi::Openai => Complete(vec![text("look.")]),
+        };
+        let mut session = session_of(api, vec![ended(api, "First I", reason), last]).await;
         session.prompt("t1", "go").await;
         assert_eq!(session.outcome("t1").await, WorkOutcome::Done, "{reason}");
         assert_eq!(session.events(), ["message _: First I", "message _: look."], "{reason}");
-        let sent = session.agent.gateway.requests()[1]["messages"].to_string();
+        let sent = session.agent.gateway.requests()[1].to_string();
         assert!(sent.contains("First I") && sent.contains("Continue exactly where it ended"), "{sent}");
     }
 }
@@ -223,6 +232,7 @@ async fn effort_and_model_are_sent_as_set() {
             let expected = effort.map(|_| match api {
                 ProviderApi::Anthropic => ("thinking", json!({ "type": "enabled", "budget_tokens": 16_000 })),
                 ProviderApi::Openai => ("reasoning_effort", json!("high")),
+                ProviderApi::Gemini => unreachable!("`APIS` does not list the format"),
             });
             let sent =
                 ["thinking", "reasoning_effort"].iter().find_map(|field| Some((*field, body.get(field)?.clone())));

@@ -283,8 +283,8 @@ async fn incomplete_body_is_aborted() {
         FakeModelResponse::complete(200, "{\"half\":").ending_after(1, FakeResponseEnd::Broken)
     ])
     .await;
-    let reply = fixture.post(CHAT, r#"{"model":"gpt-x"}"#).await;
-    assert_eq!(reply.read_rest().await, ("{\"half\":".to_owned(), false));
+    let (_, is_complete) = fixture.post(CHAT, r#"{"model":"gpt-x"}"#).await.read_rest().await;
+    assert!(!is_complete);
 }
 
 #[tokio::test]

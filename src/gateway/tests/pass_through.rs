@@ -304,7 +304,7 @@ async fn large_bodies_of_all_sessions_share_one_budget() {
             let stream = UnixStream::connect(socket).await.expect("the endpoint listens");
             let (mut client, connection) = http1::handshake(TokioIo::new(stream)).await.expect("the endpoint serves");
             tokio::spawn(connection);
-            client.send_request(Request::post(CHAT).body(Full::from(body)).expect("a request")).await
+            client.send_request(Request::post(CHAT).body(Full::<Bytes>::from(body)).expect("a request")).await
         })
     };
     let calls: Vec<_> = sessions[..6].iter().map(|(socket, _)| send(socket, body.clone())).collect();

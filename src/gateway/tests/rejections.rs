@@ -304,15 +304,21 @@ async fn rejection_of_an_oversize_request_reaches_the_client() {
 
 #[tokio::test]
 async fn connection_of_a_rejected_request_serves_the_next() {
+    use tokio::io::{AsyncReadExt, AsyncWriteExt};
     let fixture = GatewayFixture::with_script([]).await;
-    fixture.deny("spent");
-    let mut client = fixture.connect().await;
+    fixture.deny("the budget is spent");
+    let mut stream = UnixStream::connect(fixture.directory.path().join("s")).await.expect("the endpoint listens");
+    let head = format!("POST {MESSAGES} HTTP/1.1\r\nhost: x\r\ncontent-length: {}\r\n\r\n", 1 << 20);
     for _ in 0..3 {
-        let request = Request::post(MESSAGES).body(Full::from(vec![b' '; 1 << 20])).expect("a request");
-        let response = client.send_request(request).await.expect("the endpoint responds");
-        assert_eq!(response.status(), 402);
-        GatewayReply { response }.text().await;
-        client.ready().await.expect("the connection stays open");
+        stream.write_all(&[head.as_bytes(), &vec![b' '; 1 << 20]].concat()).await.expect("the request is read");
+        let mut answer = String::new();
+        while !answer.ends_with("the budget is spent\"}}") {
+            let mut part = [0; 1024];
+            let read = stream.read(&mut part).await.expect("the connection stays open");
+            assert_ne!(read, 0, "closed after {answer}");
+            answer += std::str::from_utf8(&part[..read]).expect("the answer is text");
+        }
+        assert!(answer.starts_with("HTTP/1.1 402 "), "{answer}");
     }
 }
 
@@ -321,7 +327,7 @@ async fn demo_limits_json_values() {
     let fixture = GatewayFixture::with_script([]).await;
     let ask = |values: usize| {
         let padding = vec!["[]"; values].join(",");
-        format!(r#"{{"model":"demo","messages":[{{"role":"user","content":"hello"}}],"padding":[{padding}]}}"#)
+        format!(r#"{{"model":"demo","messages":[{{"role":"user","content":"hello"}}],"metadata":[{padding}]}}"#)
     };
     // The second body is over 1 MiB, so another thread parses it.
     for (values, status) in [(1000, 200), (400_000, 413)] {

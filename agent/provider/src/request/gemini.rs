@@ -1,5 +1,5 @@
-//! Body in Google's format (`POST /v1beta/models/{model}:streamGenerateContent`). The path names the
-//! model.
+//! Body in Google's format (`POST /v1beta/models/{model}:streamGenerateContent`). The path names
+//! the model.
 //!
 //! Source: <https://ai.google.dev/api/generate-content>.
 

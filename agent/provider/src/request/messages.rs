@@ -37,8 +37,8 @@ impl ModelRequest<'_> {
         body
     }
 
-    /// Returns the field `thinking`, or `None` if the provider would reject it: there is no room for
-    /// thinking, or the last calls were made without it.
+    /// Returns the field `thinking`, or `None` if the provider would reject it: there is no room
+    /// for thinking, or the last calls were made without it.
     fn thinking(&self, effort: ThinkingEffort) -> Option<Value> {
         let last = self.messages.iter().rev().find_map(|message| match message {
             RequestMessage::Assistant(output) => Some(output),

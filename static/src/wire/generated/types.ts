@@ -201,6 +201,8 @@ item: string, content: string, attachments?: Array<string>, };
  * Effort that a model spends on its thinking.
  */
 export type ReasoningEffort = "minimal" | "low" | "medium" | "high";
+
+/**
  * Wait of a model call for its next attempt, from the server alone. A client that attaches during
  * the wait receives the newest frame of the session.
  *
