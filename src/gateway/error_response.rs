@@ -109,7 +109,7 @@ pub(super) fn describe_rejection(api: ProviderApi, model: &str, error: &Provider
         401 => format!("{provider} rejected the key (401): check `{}` or `LLM_API_KEY`", key_variable(api)),
         402 => format!("{provider} requires payment (402): {message}"),
         403 => format!("{provider} does not allow this key to use `{model}` (403): {message}"),
-        404 => format!("{provider} has no model `{model}` (404): choose another model, or check the base URL"),
+        404 => format!("{provider} does not serve `{model}` (404): {message}; check the model and the base URL"),
         413 => format!("the conversation is too large for {provider} (413): {message}"),
         429 => format!("{provider} limits the requests of this key (429): {message}"),
         503 | 529 => format!("{provider} is overloaded ({status}): {message}"),
@@ -193,7 +193,7 @@ mod tests {
         check(401, "{}", "Anthropic rejected the key (401): check `ANTHROPIC_API_KEY` or `LLM_API_KEY`");
         check(400, r#"{"error":{"message":"bad role"}}"#, "Anthropic rejected the request (400): bad role");
         check(400, r#"{"error":"bad role"}"#, "Anthropic rejected the request (400): bad role");
-        check(404, "", "Anthropic has no model `claude-x` (404): choose another model, or check the base URL");
+        check(404, "", "Anthropic does not serve `claude-x` (404): no reason given; check the model and the base URL");
         check(529, "", "Anthropic is overloaded (529): no reason given");
         check(502, "<h1>Bad gateway</h1>\n", "Anthropic failed (502): Bad gateway");
         let long = ProviderError::of_response(400, |_| None, "ä".repeat(1000).as_bytes());

@@ -144,7 +144,7 @@ async fn permanent_rejection_passes_at_once() {
     check(400, body, "Anthropic rejected the request (400): no").await;
     check(401, body, "Anthropic rejected the key (401): check `ANTHROPIC_API_KEY` or `LLM_API_KEY`").await;
     check(403, body, "Anthropic does not allow this key to use `claude-x` (403): no").await;
-    check(404, body, "Anthropic has no model `claude-x` (404): choose another model, or check the base URL").await;
+    check(404, body, "Anthropic does not serve `claude-x` (404): no; check the model and the base URL").await;
     check(413, body, "the conversation is too large for Anthropic (413): no").await;
 }
 
