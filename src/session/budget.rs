@@ -38,7 +38,8 @@ impl SessionBudget {
 
     pub(super) fn update(&self, state: AgentState, budget_usd: Option<f64>, usage: &UsageTotals) {
         self.has_budget.store(budget_usd.is_some(), Relaxed);
-        *self.rejection.lock().unwrap_or_else(PoisonError::into_inner) = rejection_for(state, budget_usd, usage);
+        let rejection = rejection_for(state, budget_usd, usage);
+        *self.rejection.lock().unwrap_or_else(PoisonError::into_inner) = rejection;
     }
 }
 

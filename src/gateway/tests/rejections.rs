@@ -275,7 +275,8 @@ impl GatewayFixture {
     }
 
     fn deny(&self, reason: &str) {
-        *self.account.denied.lock().expect("the lock is never poisoned: no holder panics") = Some(reason.into());
+        let mut denied = self.account.denied.lock().expect("the lock is never poisoned: no holder panics");
+        *denied = Some(reason.into());
     }
 }
 
