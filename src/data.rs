@@ -4,6 +4,7 @@
 //! ```text
 //! <data>/            0700: other users get no further. Sandbox mounts come from below here.
 //!   lock  node  token  greenroom.toml
+//!   purged_spending.jsonl                 cost of purged sessions
 //!   journal/  sandboxes/  drivers/        for this server only
 //!   run/  workspaces/  homes/             one directory per session, mounted into its sandbox
 //!   bin/                                  the agent's binaries, mounted read-only into sandboxes

@@ -54,6 +54,8 @@ pub enum StartError {
         "cannot listen on `{address}`: {source}; choose another address with --bind (port 0 takes one that is free)"
     )]
     Listen { address: String, source: io::Error },
+    #[error(transparent)]
+    Spending(#[from] session::SpendingError),
     #[error("cannot start: {0}")]
     Io(#[from] io::Error),
 }
@@ -96,6 +98,8 @@ pub async fn start(config: Config) -> Result<RunningServer, StartError> {
     for warning in gateway.warnings() {
         warn!("{warning}");
     }
+    let spending = Arc::new(session::ServerSpending::new(config.budget.clone(), config.gateway.clone(), data.path()));
+    spending.restore(&*store).await?;
     let drivers = driver::DriverParts {
         config: Arc::new(config.sandbox.clone()),
         node: SandboxNode { name: node.clone(), sandboxes: data.sandboxes(), programs: data.programs() },
@@ -142,6 +146,7 @@ pub async fn start(config: Config) -> Result<RunningServer, StartError> {
             make_link: Box::new(move |session, record, budget| AgentLink::port(link.clone(), &session, record, budget)),
             settings_for: settings,
             check_model: Box::new(move |model| models.ready(model)),
+            spending,
             session_stopped,
         }),
     });

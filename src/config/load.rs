@@ -12,6 +12,7 @@ use toml::{Table, Value};
 use super::{
     Config,
     layers::{self, ConfigSetting, SettingOrigin},
+    prices,
 };
 
 const DEFAULTS: &str = include_str!("../../config/default.toml");
@@ -113,13 +114,15 @@ struct MergedLayers {
     config: Config,
     /// Origins of the keys and base URLs of model providers.
     address_origins: BTreeMap<String, SettingOrigin>,
+    /// Price rows of the user. Take precedence over the rows of `model.prices_file`.
+    own_prices: Value,
 }
 
 impl MergedLayers {
     fn defaults() -> MergedLayers {
         let tree: Table = toml::from_str(DEFAULTS).expect("the compiled-in defaults are valid: a test reads them");
         let config = Config::deserialize(tree.clone()).expect("the compiled-in defaults are valid: a test reads them");
-        MergedLayers { tree, config, address_origins: BTreeMap::new() }
+        MergedLayers { tree, config, address_origins: BTreeMap::new(), own_prices: Value::Array(Vec::new()) }
     }
 
     /// Applies the user's file, then the file of the data directory, wherever the layers so far
@@ -164,15 +167,30 @@ impl MergedLayers {
     /// setting.
     fn apply(&mut self, setting: ConfigSetting) -> Result<(), ConfigError> {
         let ConfigSetting { key, value, origin } = setting;
+        let shown = if is_secret(&key) { String::new() } else { describe_value(&value) };
+        let newer = match (key.as_str(), value.as_str()) {
+            ("model.prices_file", Some(path)) if !path.is_empty() => {
+                Some(prices::read(Path::new(path)).map_err(|detail| ConfigError::BadValue {
+                    origin: origin.clone(),
+                    key: key.clone(),
+                    detail,
+                })?)
+            }
+            _ => None,
+        };
         let Some(slot) = slot(&mut self.tree, &key) else {
             let known_keys = known_keys(&self.tree, &key);
             return Err(ConfigError::UnknownKey { origin, key, known_keys });
         };
-        let shown = if is_secret(&key) { String::new() } else { describe_value(&value) };
-        *slot = match key.as_str() {
-            "model.prices" => merge_price_rows(slot, value),
-            _ => value,
-        };
+        if key == "model.prices" {
+            self.own_prices = prices::merge(&self.own_prices, value.clone());
+            *slot = prices::merge(slot, value);
+        } else {
+            *slot = value;
+        }
+        if let Some(newer) = newer {
+            newer.apply_to(&mut self.tree, &self.own_prices);
+        }
         let bad = |detail: String| ConfigError::BadValue { origin: origin.clone(), key: key.clone(), detail };
         self.config = Config::deserialize(self.tree.clone()).map_err(|e| bad(format!("{shown}{}", e.message())))?;
         match self.config.invalid_value() {
@@ -221,13 +239,6 @@ fn known_keys(tree: &Table, key: &str) -> String {
         Some((section, table)) => format!("`{section}` has {}", names(table)),
         None => format!("the sections are {}", names(tree)),
     }
-}
-
-/// Merges price rows: all rows of `value`, and the rows of `slot` for other models.
-fn merge_price_rows(slot: &Value, value: Value) -> Value {
-    let (Value::Array(old), Value::Array(new)) = (slot, &value) else { return value };
-    let named = |row: &Value| new.iter().any(|other| other.get("model") == row.get("model"));
-    Value::Array(old.iter().filter(|row| !named(row)).chain(new).cloned().collect())
 }
 
 fn is_secret(key: &str) -> bool {

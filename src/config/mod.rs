@@ -12,13 +12,14 @@ use serde::Deserialize;
 
 mod layers;
 mod load;
+mod prices;
 mod sandbox;
 mod value;
 
 pub use layers::SettingOrigin;
 pub use load::{ConfigError, ConfigSources};
 pub use sandbox::{DriverChoice, SandboxConfig, SandboxLimits, SandboxNetwork};
-pub use value::{SandboxVolume, SecretString, TimeSpan, UnixId, VolumeAccess};
+pub use value::{SandboxVolume, SecretString, TimeSpan, UnixId, UsdLimit, VolumeAccess};
 
 /// Complete configuration. Every field is a key of `config/default.toml`.
 #[derive(Debug, Clone, PartialEq, Deserialize)]
@@ -30,6 +31,7 @@ pub struct Config {
     pub agent: AgentConfig,
     pub model: ModelConfig,
     pub gateway: GatewayConfig,
+    pub budget: BudgetConfig,
     pub sweeper: SweeperConfig,
     pub log: LogConfig,
 }
@@ -73,6 +75,44 @@ pub struct AgentConfig {
     pub max_steps: u32,
 }
 
+/// Rules of the model gateway.
+#[derive(Debug, Clone, Default, PartialEq, Eq, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct GatewayConfig {
+    /// Parts of a provider's service that agents may use.
+    pub allow: Vec<GatewayPermission>,
+    pub foreign_models: ForeignModels,
+    /// Model of the names that providers call small. Empty: the session's own model.
+    pub small_model: String,
+    /// Rejects metered calls without a running turn or user action.
+    pub only_while_working: bool,
+}
+
+/// Treatment of a model name that the session does not list.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Deserialize)]
+#[serde(rename_all = "lowercase")]
+pub enum ForeignModels {
+    /// A model of the session replaces the name.
+    #[default]
+    Map,
+    /// The call is rejected. The error lists the session's models.
+    Refuse,
+    /// The name passes.
+    Pass,
+}
+
+/// Spending limits in USD.
+#[derive(Debug, Clone, Default, PartialEq, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct BudgetConfig {
+    /// Budget of a new session that names none.
+    pub per_session: UsdLimit,
+    /// Limit of all sessions together in one day, UTC.
+    pub per_day: UsdLimit,
+    /// Limit of all sessions together, purged ones included.
+    pub total: UsdLimit,
+}
+
 #[derive(Debug, Clone, PartialEq, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct ModelConfig {
@@ -91,6 +131,11 @@ pub struct ModelConfig {
     pub demo_tokens_per_second: u32,
     /// Date on which `prices` was last compared with the providers' pages.
     pub prices_as_of: String,
+    /// File with newer price rows. Empty: none. The loader merges the rows into `prices`.
+    pub prices_file: PathBuf,
+    /// Price of one use of a provider-side tool in USD, by the provider's name of the count. A name
+    /// without a price costs as much as the dearest.
+    pub server_tool_prices: BTreeMap<String, f64>,
     pub anthropic: ProviderConfig,
     pub openai: ProviderConfig,
     pub gemini: ProviderConfig,
@@ -102,14 +147,6 @@ pub struct ModelConfig {
     /// Origins of keys and base URLs, by configuration key.
     #[serde(skip)]
     pub address_origins: BTreeMap<String, SettingOrigin>,
-}
-
-/// Rules of the model gateway.
-#[derive(Debug, Clone, Default, PartialEq, Deserialize)]
-#[serde(deny_unknown_fields)]
-pub struct GatewayConfig {
-    /// Parts of a provider's service that agents may use.
-    pub allow: Vec<GatewayPermission>,
 }
 
 /// Part of a provider's service that agents may use only with the operator's permission: a way out
@@ -165,7 +202,7 @@ pub struct TimeoutConfig {
 }
 
 /// Prices of a model in USD per million tokens.
-#[derive(Debug, Clone, PartialEq, Deserialize)]
+#[derive(Debug, Clone, Default, PartialEq, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct PriceConfig {
     /// Model name used by the provider. A final `*` matches any ending.
@@ -174,11 +211,14 @@ pub struct PriceConfig {
     pub output: f64,
     #[serde(default)]
     pub cache_read: f64,
-    /// Price for Anthropic's five-minute cache.
-    #[serde(default)]
-    pub cache_write: f64,
+    /// Price for Anthropic's five-minute cache. Default: 1.25 times `input`.
+    pub cache_write: Option<f64>,
+    /// Price for Anthropic's one-hour cache. Default: twice `input`.
+    pub cache_write_1h: Option<f64>,
     /// Context size of the model in tokens.
     pub context_limit: Option<u64>,
+    /// Largest answer of the model in tokens, thinking included.
+    pub output_limit: Option<u64>,
     /// True if the model accepts pictures as input.
     #[serde(default)]
     pub images: bool,
@@ -252,6 +292,16 @@ impl Config {
                 "must be at least 1; the first attempt counts too",
             ),
             (
+                self.model.prices.iter().all(PriceConfig::is_valid),
+                "model.prices",
+                "each price must be a number of at least 0",
+            ),
+            (
+                self.model.server_tool_prices.values().all(|usd| usd.is_finite() && *usd >= 0.0),
+                "model.server_tool_prices",
+                "each price must be a number of at least 0",
+            ),
+            (
                 !self.sweeper.every.0.is_zero(),
                 "sweeper.every",
                 "must be more than 0; with 0 the sweeper would run without a pause",
@@ -288,6 +338,15 @@ impl Config {
             ),
         ];
         rules.into_iter().find(|(valid, ..)| !valid).map(|(_, key, reason)| InvalidValue { key, reason })
+    }
+}
+
+impl PriceConfig {
+    fn is_valid(&self) -> bool {
+        [Some(self.input), Some(self.output), Some(self.cache_read), self.cache_write, self.cache_write_1h]
+            .into_iter()
+            .flatten()
+            .all(|usd| usd.is_finite() && usd >= 0.0)
     }
 }
 

@@ -52,6 +52,32 @@ pub(super) fn effort<'de, D: Deserializer<'de>>(from: D) -> Result<Option<Reason
     }
 }
 
+/// Limit in USD, or none (an empty text).
+#[derive(Debug, Clone, Copy, Default, PartialEq)]
+pub struct UsdLimit(pub Option<f64>);
+
+impl<'de> Deserialize<'de> for UsdLimit {
+    fn deserialize<D: Deserializer<'de>>(from: D) -> Result<UsdLimit, D::Error> {
+        let limit = match UsdOrText::deserialize(from)? {
+            UsdOrText::Text(text) if text.trim().is_empty() => return Ok(UsdLimit(None)),
+            // Environment variables are always strings.
+            UsdOrText::Text(text) => text.trim().parse().ok(),
+            UsdOrText::Number(usd) => Some(usd),
+        };
+        limit
+            .filter(|usd: &f64| usd.is_finite() && *usd > 0.0)
+            .map(|usd| UsdLimit(Some(usd)))
+            .ok_or_else(|| de::Error::custom("must be a number of US dollars above 0, or empty for no limit"))
+    }
+}
+
+#[derive(Deserialize)]
+#[serde(untagged)]
+enum UsdOrText {
+    Number(f64),
+    Text(String),
+}
+
 /// Secret that no log, error or `Debug` output shows. Empty: not set.
 #[derive(Clone, Default, PartialEq, Eq, Deserialize)]
 #[serde(transparent)]

@@ -142,6 +142,7 @@ impl Directory {
         if new.budget_usd.is_some_and(|budget| !budget.is_finite() || budget <= 0.0) {
             return Err(RequestError::BadArgs("`budget_usd` must be a number above 0".to_owned()));
         }
+        let further_models = self.sessions.spending.further_models(&model);
         let now = clock::now();
         Ok(SessionRecord {
             id,
@@ -157,7 +158,10 @@ impl Directory {
             created_at: now.clone(),
             updated_at: now,
             usage: UsageTotals { cost_usd: Some(0.0), ..UsageTotals::default() },
-            budget_usd: new.budget_usd,
+            budget_usd: new.budget_usd.or(self.sessions.spending.default_budget()),
+            spent_on: None,
+            reported_budget_usd: None,
+            further_models,
             archived: false,
             idempotency_key: key,
             actor_state: OpaqueState::default(),

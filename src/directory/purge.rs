@@ -1,15 +1,15 @@
 //! Removes a session and all its traces.
 
-use std::{io, path::PathBuf, time::Duration};
+use std::{io, path::PathBuf, sync::Arc, time::Duration};
 
 use actix::prelude::*;
-use tokio::time::timeout;
+use tokio::{task::spawn_blocking, time::timeout};
 
 use super::{Directory, Purge, SessionSlot, request_error};
 use crate::{
     sandbox::{RunDir, remove_tree},
     session::{
-        RequestError,
+        RequestError, ServerSpending,
         messages::{End, Purged},
     },
     store::{SessionId, Store, StoreError},
@@ -31,7 +31,7 @@ impl Handler<Purge> for Directory {
         }
         let opened = self.open(id, ctx);
         *self.purging.entry(id).or_default() += 1;
-        let (store, sandbox) = (self.store.clone(), self.sandbox.clone());
+        let (store, sandbox, spending) = (self.store.clone(), self.sandbox.clone(), self.sessions.spending.clone());
         let (dirs, session_lock) = (self.session_dirs.clone(), self.start_limiter.session_lock(id));
         let purged = async move {
             // An error means that the session has already ended.
@@ -54,7 +54,7 @@ impl Handler<Purge> for Directory {
                     "could not remove the session's directories: {e}; fix the cause and purge the session again"
                 ))
             })?;
-            claim_and_forget(store.as_ref(), id).await.map_err(|e| request_error(&e))
+            claim_and_forget(store.as_ref(), spending, id).await.map_err(|e| request_error(&e))
         };
         Box::pin(purged.into_actor(self).map(move |purged, directory, ctx| {
             // Another purge of the session may have begun meanwhile.
@@ -108,13 +108,18 @@ impl Directory {
 ///
 /// Claims it first: the session may have no actor, and no append of its actor may follow. A start
 /// of the actor may claim in between, and is fenced in turn.
-async fn claim_and_forget(store: &dyn Store, id: SessionId) -> Result<(), StoreError> {
+///
+/// Records the session's cost before it forgets the session, so a purge gives nothing back.
+async fn claim_and_forget(store: &dyn Store, spending: Arc<ServerSpending>, id: SessionId) -> Result<(), StoreError> {
     loop {
-        let epoch = match store.claim(id).await {
+        let (epoch, snapshot) = match store.claim(id).await {
             // Another purge was faster.
             Err(StoreError::NoSession(_)) => return Ok(()),
-            claimed => claimed?.0,
+            claimed => claimed?,
         };
+        let spending = spending.clone();
+        // Fails if the runtime is shutting down.
+        spawn_blocking(move || spending.record_purge(&snapshot.record)).await.map_err(io::Error::other)??;
         match store.forget(id, epoch).await {
             Err(StoreError::Fenced) => {}
             forgotten => return forgotten,

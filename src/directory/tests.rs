@@ -146,6 +146,7 @@ fn harness(store: Arc<FaultyStore>) -> DirectoryTestHarness {
                 testkit::link_port(link.clone().start().recipient())
             }),
             check_model: Box::new(|_| Ok(())),
+            spending: testkit::unlimited_spending(),
             settings_for: Box::new(|record| testkit::agent_settings(&record.model)),
             session_stopped,
         }),

@@ -8,6 +8,7 @@ use std::{
 };
 
 use bytes::Bytes;
+use greenroom_protocol::link::ProviderApi;
 use http_body_util::{BodyExt, Full};
 use hyper::{
     HeaderMap, Method, Request, Response, StatusCode,
@@ -19,7 +20,7 @@ use tokio::task::spawn_blocking;
 use tokio_util::sync::CancellationToken;
 
 use super::{
-    GatewayNotice, SessionAccount, body_filter,
+    CallDemand, GatewayNotice, ModelCallDenied, SessionAccount, body_filter,
     catalog::{self, DEMO},
     demo,
     endpoint::EndpointContext,
@@ -29,7 +30,8 @@ use super::{
     relay::{InputEstimate, RelayBody, ResponseRelay, UsageRecorder},
     request_body,
     request_rewrite::ProxiedRequest,
-    route::{self, RoutedPath},
+    reservation::{CallReservation, InputBound, OutputLimits},
+    route::{self, GatewayRoute, RoutedPath},
     upstream::{self, UpstreamError, UpstreamRequest, UpstreamResponse},
 };
 
@@ -86,31 +88,44 @@ async fn serve(
     let route = path.route;
     let permit = context.calls.clone().acquire_owned().await.expect("the call semaphore is never closed");
     context.account.wait_until_caught_up().await;
-    context.account.may_call().map_err(EndpointError::forbidden)?;
+    check_permission(context, route)?;
 
     let (proxied, body_permit) = if route.has_body() {
         let (body, body_permit) = request_body::read(&context.bodies, body).await?;
-        let (gateway, path) = (context.gateway.clone(), path.clone());
+        let (gateway, path, models) = (context.gateway.clone(), path.clone(), context.account.models());
         let read = run_blocking_if_large(body.len(), move || {
             let filtered = body_filter::filter(route, gateway.allow(), body)?;
             let mut proxied = ProxiedRequest::read(&path, filtered.body)?;
-            let name = gateway.options().upstream_name(route.api(), &proxied.model).to_owned();
-            proxied.set_model(&name);
-            Ok::<_, String>((proxied, filtered.removed, body_permit))
+            let admitted = gateway.options().admit(route, &proxied.model, &models);
+            let admitted = admitted.map(|model| proxied.set_model(&model));
+            Ok::<_, String>((proxied, filtered.removed, body_permit, admitted))
         });
-        let (proxied, removed, body_permit) = read.await.map_err(EndpointError::invalid)?;
+        let (proxied, removed, body_permit, admitted) = read.await.map_err(EndpointError::invalid)?;
         context.log_removed(route, removed);
+        admitted.map_err(|reason| payment_required(context, reason))?;
         (Some(proxied), Some(body_permit))
     } else {
         (None, None)
     };
+    let input =
+        proxied.as_ref().map_or(Ok(InputEstimate::default()), |proxied| estimate_input(context, route, proxied))?;
+    let (proxied, reservation) = match proxied {
+        Some(proxied) if route.is_metered() => {
+            let (proxied, reservation) = reserve(context, route, proxied, input).await?;
+            // The reservation may have waited for other calls, and the turn may be over.
+            check_permission(context, route)?;
+            (Some(proxied), reservation)
+        }
+        proxied => (proxied, CallReservation::none()),
+    };
     let (model, request_bytes) =
         proxied.as_ref().map_or(Default::default(), |proxied| (proxied.model.clone(), proxied.body.len()));
-    let input = proxied.as_ref().map_or(Ok(InputEstimate::default()), |proxied| estimate_input(context, proxied))?;
 
     // From here on, dropping the recorder books the usage: after a hang-up or an interrupt too.
     let meter = UsageMeter::new(route);
-    let mut recorder = UsageRecorder { context: context.clone(), route, model, input, meter, may_be_billed: false };
+    let mut recorder =
+        UsageRecorder { context: context.clone(), route, model, input, meter, may_be_billed: false, reservation };
+    let listed = if proxied.is_none() { listed_models(context, route.api()) } else { None };
     let upstream_response = match proxied {
         Some(proxied) if proxied.model == DEMO => {
             recorder.may_be_billed = true;
@@ -119,7 +134,11 @@ async fn serve(
                 run_blocking_if_large(request_bytes, move || (demo::respond(route, &proxied, pace), body_permit)).await;
             response?
         }
-        None if !context.gateway.options().usable(route.api()) => demo::models(route.api(), path.model.as_deref())?,
+        None if listed.is_some() => {
+            let (options, api) = (context.gateway.options(), route.api());
+            let id = path.model.as_deref().map(|id| options.upstream_name(api, id));
+            demo::models(api, &listed.unwrap_or_default(), id)?
+        }
         proxied => {
             let response = call_provider(context, &path, head, proxied, &mut recorder.may_be_billed).await?;
             drop(body_permit);
@@ -139,6 +158,77 @@ async fn serve(
     Ok(response)
 }
 
+/// Checks that the session may call, and that a metered call has a cause.
+fn check_permission(context: &EndpointContext, route: GatewayRoute) -> Result<(), EndpointError> {
+    context.account.may_call().map_err(EndpointError::forbidden)?;
+    if route.is_metered() { context.account.has_cause().map_err(EndpointError::forbidden) } else { Ok(()) }
+}
+
+/// Returns the model list that the gateway itself makes. `None`: the provider's list passes.
+fn listed_models(context: &EndpointContext, api: ProviderApi) -> Option<Vec<String>> {
+    let options = context.gateway.options();
+    match options.permitted(api, &context.account.models()) {
+        Some(permitted) => Some(permitted.into_iter().map(str::to_owned).collect()),
+        None => (!options.usable(api)).then(|| vec![DEMO.to_owned()]),
+    }
+}
+
+/// Reserves the worst case of a call, and limits its answer to what is left.
+///
+/// # Errors
+/// Rejects a model without a price if the session has a budget, and a call beyond a budget.
+async fn reserve(
+    context: &Arc<EndpointContext>,
+    route: GatewayRoute,
+    mut proxied: ProxiedRequest,
+    input: InputEstimate,
+) -> Result<(ProxiedRequest, CallReservation), EndpointError> {
+    let (options, api, account) = (context.gateway.options(), route.api(), &context.account);
+    let bytes = proxied.body.len();
+    let body_bytes = (!proxied.has_external_refs).then_some(bytes as u64);
+    if !account.has_budget() {
+        // Counted all the same: a budget may be set while the call runs.
+        let grant = account.reserve(CallDemand::default()).await.map_err(|denied| budget_denied(context, denied))?;
+        return Ok((proxied, CallReservation::new(account.clone(), grant, body_bytes)));
+    }
+    let Some(price) = options.price_of(api, &proxied.model) else {
+        let reason = format!("the model `{}` has no price; set its price, or remove the budget", proxied.model);
+        return Err(payment_required(context, reason));
+    };
+    let body = proxied.body.clone();
+    let read = run_blocking_if_large(bytes, move || OutputLimits::read(route, &body));
+    let limits = read.await.map_err(EndpointError::invalid)?;
+    let input = if proxied.has_external_refs {
+        InputBound { estimated: input.upper_bound, largest: input.upper_bound }
+    } else {
+        InputBound { estimated: account.estimate_input(bytes as u64), largest: bytes as u64 }
+    };
+    let demand = limits.demand(route, &price, input);
+    let grant = account.reserve(demand).await.map_err(|denied| budget_denied(context, denied))?;
+    let reservation = CallReservation::new(account.clone(), grant, body_bytes);
+    // A free answer needs no limit.
+    if price.output > 0.0 {
+        let (body, field) = (proxied.body.clone(), options.output_limit_field(route));
+        let apply = move || limits.apply(&body, grant.output_tokens, field).unwrap_or(body);
+        proxied.body = run_blocking_if_large(bytes, apply).await;
+    }
+    Ok((proxied, reservation))
+}
+
+fn budget_denied(context: &EndpointContext, denied: ModelCallDenied) -> EndpointError {
+    if matches!(denied, ModelCallDenied::BudgetSpent(_)) {
+        context.account.notify(GatewayNotice::BudgetSpent);
+    }
+    EndpointError::forbidden(denied)
+}
+
+/// Rejects a call with 402, and reports the reason to the session.
+fn payment_required(context: &EndpointContext, reason: String) -> EndpointError {
+    let error = EndpointError::forbidden(ModelCallDenied::Reason(reason.clone()));
+    context.account.notify(GatewayNotice::Rejected { status: error.status.as_u16(), why: reason });
+    error
+}
+
 /// Estimates the input tokens of a request, for a provider that does not get to report them.
 ///
 /// External references count as the model's whole context. Otherwise a client that hangs up in time
@@ -147,11 +237,16 @@ async fn serve(
 /// # Errors
 /// Rejects external references if the session has a budget and the model's price has no
 /// `context_limit`.
-fn estimate_input(context: &EndpointContext, proxied: &ProxiedRequest) -> Result<InputEstimate, EndpointError> {
+fn estimate_input(
+    context: &EndpointContext,
+    route: GatewayRoute,
+    proxied: &ProxiedRequest,
+) -> Result<InputEstimate, EndpointError> {
     let sent = meter::estimate_tokens(proxied.body.len());
     let model = &proxied.model;
     // A model without a price has an unknown cost, whatever the size.
-    let price = context.gateway.options().price_of(model).filter(|_| proxied.has_external_refs);
+    let price = context.gateway.options().price_of(route.api(), model);
+    let price = price.filter(|price| proxied.has_external_refs && !price.is_free());
     match price.map(|price| price.context_limit) {
         Some(Some(limit)) => Ok(InputEstimate { by_bytes: sent, upper_bound: limit }),
         None => Ok(InputEstimate { by_bytes: sent, upper_bound: sent }),

@@ -1,9 +1,11 @@
 //! Model catalog: resolves model names, checks that a model is usable, and prices usage. Pure.
 
+use std::net::IpAddr;
+
 use greenroom_protocol::link::ProviderApi;
 
-use super::{GatewayError, MeteredUsage, ModelChoice};
-use crate::config::{ModelConfig, PriceConfig, ProviderConfig};
+use super::{GatewayError, MeteredUsage, ModelChoice, route::GatewayRoute};
+use crate::config::{ForeignModels, ModelConfig, PriceConfig, ProviderConfig};
 
 /// Base URL of Anthropic's official service.
 const ANTHROPIC_URL: &str = "https://api.anthropic.com";
@@ -36,6 +38,81 @@ pub struct ModelCapabilities {
     pub context_limit: Option<u64>,
     /// True if the model accepts pictures as input.
     pub takes_images: bool,
+}
+
+/// Words of a model name that its provider calls small.
+const SMALL_WORDS: [&str; 5] = ["haiku", "mini", "nano", "flash", "luna"];
+
+/// Models that a session may call.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct SessionModels {
+    /// Names as sessions use them, the session's own model first.
+    pub names: Vec<String>,
+    /// Model for names that providers call small. One of `names`.
+    pub small: Option<String>,
+    pub foreign: ForeignModels,
+}
+
+impl SessionModels {
+    /// Returns the models of a session that may call any.
+    pub fn any() -> SessionModels {
+        SessionModels { names: Vec::new(), small: None, foreign: ForeignModels::Pass }
+    }
+}
+
+/// Prices of one model in USD per million tokens, without gaps.
+#[derive(Debug, Clone, Copy, Default, PartialEq)]
+pub(super) struct ModelPrice {
+    pub(super) input: f64,
+    pub(super) output: f64,
+    cache_read: f64,
+    cache_write: f64,
+    cache_write_1h: f64,
+    pub(super) context_limit: Option<u64>,
+    pub(super) output_limit: Option<u64>,
+}
+
+impl ModelPrice {
+    pub(super) fn of_row(row: &PriceConfig) -> ModelPrice {
+        ModelPrice {
+            input: row.input,
+            output: row.output,
+            cache_read: row.cache_read,
+            // Factors of Anthropic's price list.
+            cache_write: row.cache_write.unwrap_or(1.25 * row.input),
+            cache_write_1h: row.cache_write_1h.unwrap_or(2.0 * row.input),
+            context_limit: row.context_limit,
+            output_limit: row.output_limit,
+        }
+    }
+
+    /// Returns the price of an input token that is read, or written to a cache. Only Anthropic's
+    /// format has a price for writes.
+    pub(super) fn dearest_input(&self, route: GatewayRoute, has_long_cache: bool) -> f64 {
+        match route {
+            GatewayRoute::Messages if has_long_cache => self.input.max(self.cache_write).max(self.cache_write_1h),
+            GatewayRoute::Messages => self.input.max(self.cache_write),
+            GatewayRoute::Chat
+            | GatewayRoute::Responses
+            | GatewayRoute::CompactResponses
+            | GatewayRoute::Embeddings
+            | GatewayRoute::GeminiGenerate
+            | GatewayRoute::GeminiStream
+            | GatewayRoute::CountTokens
+            | GatewayRoute::GeminiCountTokens
+            | GatewayRoute::AnthropicModels
+            | GatewayRoute::OpenaiModels
+            | GatewayRoute::GeminiModels => self.input,
+        }
+    }
+
+    pub(super) fn is_free(&self) -> bool {
+        self.dearest() == 0.0
+    }
+
+    fn dearest(&self) -> f64 {
+        [self.output, self.cache_read, self.cache_write, self.cache_write_1h].into_iter().fold(self.input, f64::max)
+    }
 }
 
 /// Resolves a model name.
@@ -134,22 +211,24 @@ impl ModelConfig {
         if self.is_official_service(api) { name.strip_prefix(prefix).unwrap_or(name) } else { name }
     }
 
-    /// Fills in price and context size of `metered.model`. If the table has no entry, the entry of
-    /// `requested_model` applies.
-    pub(super) fn apply_price(&self, metered: &mut MeteredUsage, requested_model: &str) {
-        if metered.model == DEMO {
-            metered.cost_usd = Some(0.0);
-            metered.context_limit = Some(DEMO_CONTEXT);
-        } else if let Some(price) = self.price_of(&metered.model).or_else(|| self.price_of(requested_model)) {
-            metered.context_limit = price.context_limit;
-            if metered.estimated {
-                // A picture has many bytes and few tokens, and so does a response with token
-                // probabilities. No call uses more than the model's context.
-                let limit = price.context_limit.unwrap_or(u64::MAX);
-                metered.input_tokens = metered.input_tokens.min(limit);
-                metered.output_tokens = metered.output_tokens.min(limit);
-            }
-            metered.cost_usd = Some(cost(price, metered));
+    /// Returns the field that limits an answer, for a request without one. `None`: the route has no
+    /// such field.
+    ///
+    /// OpenAI's newer models reject `max_tokens`. Most servers that imitate its chat know no other
+    /// field. Gemini's field is inside `generationConfig`.
+    pub(super) fn output_limit_field(&self, route: GatewayRoute) -> Option<&'static str> {
+        match route {
+            GatewayRoute::Chat if self.is_official_service(ProviderApi::Openai) => Some("max_completion_tokens"),
+            GatewayRoute::Responses => Some("max_output_tokens"),
+            GatewayRoute::GeminiGenerate | GatewayRoute::GeminiStream => Some("maxOutputTokens"),
+            GatewayRoute::Messages | GatewayRoute::Chat => Some("max_tokens"),
+            GatewayRoute::CompactResponses
+            | GatewayRoute::Embeddings
+            | GatewayRoute::CountTokens
+            | GatewayRoute::GeminiCountTokens
+            | GatewayRoute::AnthropicModels
+            | GatewayRoute::OpenaiModels
+            | GatewayRoute::GeminiModels => None,
         }
     }
 
@@ -159,16 +238,99 @@ impl ModelConfig {
         if demo {
             return ModelCapabilities { context_limit: Some(DEMO_CONTEXT), takes_images: false };
         }
-        let price = self.price_of(&model).or_else(|| self.price_of(name));
+        let price = self.row_of(&model).or_else(|| self.row_of(name));
         price.map_or_else(ModelCapabilities::default, |price| ModelCapabilities {
             context_limit: price.context_limit,
             takes_images: price.images,
         })
     }
 
-    pub(super) fn price_of(&self, model: &str) -> Option<&PriceConfig> {
+    /// Returns the upstream names of the session's models that `api` serves. `None`: any.
+    pub(super) fn permitted<'a>(&self, api: ProviderApi, models: &'a SessionModels) -> Option<Vec<&'a str>> {
+        if models.foreign == ForeignModels::Pass {
+            return None;
+        }
+        let served = models.names.iter().filter(|name| {
+            let resolved = resolve(name);
+            resolved.demo || resolved.api == api
+        });
+        Some(served.map(|name| self.upstream_name(api, name)).collect())
+    }
+
+    /// Returns the upstream name of the model that a session's call for `requested` gets.
+    ///
+    /// # Errors
+    /// Returns the reason in words if the session may not call the model.
+    pub(super) fn admit(&self, route: GatewayRoute, requested: &str, models: &SessionModels) -> Result<String, String> {
+        let api = route.api();
+        let requested = self.upstream_name(api, requested);
+        let Some(permitted) = self.permitted(api, models) else { return Ok(requested.to_owned()) };
+        if permitted.contains(&requested) {
+            return Ok(requested.to_owned());
+        }
+        let small = models.small.as_deref().map(|small| self.upstream_name(api, small));
+        let replacement = match models.foreign {
+            // No model of a conversation makes embeddings.
+            ForeignModels::Map if route == GatewayRoute::Embeddings => None,
+            ForeignModels::Map => small
+                .filter(|small| is_small(requested) && permitted.contains(small))
+                .or_else(|| permitted.first().copied()),
+            ForeignModels::Refuse | ForeignModels::Pass => None,
+        };
+        replacement.map(str::to_owned).ok_or_else(|| {
+            let names: Vec<_> = models.names.iter().map(|name| format!("`{name}`")).collect();
+            format!("this session may not call `{requested}`; its models are {}", names.join(", "))
+        })
+    }
+
+    /// Fills in price and context size of `metered.model`. If the table has no entry, the entry of
+    /// `requested_model` applies.
+    pub(super) fn apply_price(&self, api: ProviderApi, metered: &mut MeteredUsage, requested_model: &str) {
+        let row = |model: &str| self.row_of(model).map(ModelPrice::of_row);
+        let price = row(&metered.model).or_else(|| self.price_of(api, requested_model));
+        let Some(price) = price else { return };
+        metered.context_limit = price.context_limit;
+        if metered.estimated {
+            // A picture has many bytes and few tokens, and so does a response with token
+            // probabilities. No call uses more than the model's context.
+            let limit = price.context_limit.unwrap_or(u64::MAX);
+            metered.input_tokens = metered.input_tokens.min(limit);
+            metered.output_tokens = metered.output_tokens.min(limit);
+        }
+        metered.cost_usd = Some(cost(&price, metered) + self.cost_of_server_tools(&metered.server_tool_uses));
+    }
+
+    /// Returns the price of a model of `api`. The demo model is free, and so is a model at a
+    /// loopback address unless a row has its price.
+    pub(super) fn price_of(&self, api: ProviderApi, model: &str) -> Option<ModelPrice> {
+        if model == DEMO {
+            return Some(ModelPrice { context_limit: Some(DEMO_CONTEXT), ..ModelPrice::default() });
+        }
+        let free = || is_loopback(&self.provider(api).base_url).then(ModelPrice::default);
+        self.row_of(model).map(ModelPrice::of_row).or_else(free)
+    }
+
+    fn row_of(&self, model: &str) -> Option<&PriceConfig> {
         self.prices.iter().filter(|price| matches_pattern(&price.model, model)).max_by_key(|price| price.model.len())
     }
+
+    fn cost_of_server_tools(&self, uses: &[(String, u64)]) -> f64 {
+        let dearest = || self.server_tool_prices.values().copied().fold(0.0, f64::max);
+        let price = |name| self.server_tool_prices.get(name).copied().unwrap_or_else(dearest);
+        uses.iter().map(|(name, count)| *count as f64 * price(name)).sum()
+    }
+}
+
+/// Returns true if a provider calls the model small: a word of its name says so.
+fn is_small(model: &str) -> bool {
+    model.split(|c: char| !c.is_ascii_alphanumeric()).any(|word| SMALL_WORDS.contains(&word))
+}
+
+/// Returns true if `url` is an address of this machine's loopback interface.
+fn is_loopback(url: &str) -> bool {
+    let Ok(url) = reqwest::Url::parse(url) else { return false };
+    let host = url.host_str().unwrap_or_default().trim_matches(['[', ']']);
+    host.parse::<IpAddr>().map_or(host == "localhost" || host.ends_with(".localhost"), |address| address.is_loopback())
 }
 
 /// Returns the environment variable of the provider's key, for an error text.
@@ -210,161 +372,17 @@ fn matches_pattern(pattern: &str, model: &str) -> bool {
     }
 }
 
-fn cost(price: &PriceConfig, metered: &MeteredUsage) -> f64 {
+fn cost(price: &ModelPrice, metered: &MeteredUsage) -> f64 {
     let tokens_and_prices = [
         (metered.input_tokens, price.input),
         (metered.output_tokens, price.output),
         (metered.cache_read_tokens, price.cache_read),
         (metered.cache_write_tokens, price.cache_write),
+        (metered.cache_write_1h_tokens, price.cache_write_1h),
+        (metered.unknown_tokens, price.dearest()),
     ];
     tokens_and_prices.iter().map(|&(tokens, usd)| tokens as f64 * usd).sum::<f64>() / 1e6
 }
 
 #[cfg(test)]
-mod tests {
-    use super::*;
-    use crate::{config::SecretString, gateway::tests::no_provider};
-
-    #[test]
-    fn model_names_select_provider_and_model() {
-        fn check(name: &str, api: ProviderApi, model: &str, demo: bool) {
-            assert_eq!(resolve(name), ResolvedModel { api, model: model.to_owned(), demo }, "{name}");
-        }
-        check("claude-sonnet-4-5", ProviderApi::Anthropic, "claude-sonnet-4-5", false);
-        check("anthropic/claude-sonnet-4-5", ProviderApi::Anthropic, "claude-sonnet-4-5", false);
-        check("openai/gpt-5", ProviderApi::Openai, "gpt-5", false);
-        check("openai/anthropic/claude-x", ProviderApi::Openai, "anthropic/claude-x", false);
-        check("gpt-5", ProviderApi::Openai, "gpt-5", false);
-        check("qwen/qwen3", ProviderApi::Openai, "qwen/qwen3", false);
-        check("gemini-2.5-pro", ProviderApi::Gemini, "gemini-2.5-pro", false);
-        check("gemini/learnlm", ProviderApi::Gemini, "learnlm", false);
-        check("openai/gemini-2.5-pro", ProviderApi::Openai, "gemini-2.5-pro", false);
-        check("demo", ProviderApi::Anthropic, "demo", true);
-        check("openai/demo", ProviderApi::Openai, "demo", false);
-    }
-
-    #[test]
-    fn base_url_and_path_are_joined() {
-        fn check(api: ProviderApi, base: &str, expected: &str) {
-            let path = match api {
-                ProviderApi::Anthropic => "/v1/messages",
-                ProviderApi::Openai => "/v1/chat/completions",
-                ProviderApi::Gemini => "/v1beta/models",
-            };
-            assert_eq!(upstream_url(api, base, path), expected);
-        }
-        check(ProviderApi::Anthropic, "", "https://api.anthropic.com/v1/messages");
-        check(ProviderApi::Anthropic, "http://h:1/v1", "http://h:1/v1/messages");
-        check(ProviderApi::Anthropic, "http://h/proxy", "http://h/proxy/v1/messages");
-        check(ProviderApi::Openai, "", "https://api.openai.com/v1/chat/completions");
-        check(ProviderApi::Openai, "http://h:8000", "http://h:8000/v1/chat/completions");
-        check(ProviderApi::Openai, "http://h/v1beta/openai/", "http://h/v1beta/openai/chat/completions");
-    }
-
-    fn options(anthropic_key: bool, default_model: &str) -> ModelConfig {
-        let mut options = ModelConfig {
-            default: default_model.to_owned(),
-            models: vec!["gpt-5".into(), "claude-x".into()],
-            ..no_provider()
-        };
-        options.anthropic.api_key = SecretString::new(if anthropic_key { "k" } else { "" });
-        options
-    }
-
-    #[test]
-    fn default_model_is_usable() {
-        fn check(options: ModelConfig, expected: &str) {
-            assert_eq!(options.default_choice(), expected);
-        }
-        check(options(false, "claude-y"), "demo");
-        check(options(false, ""), "demo");
-        check(options(true, ""), "claude-x");
-        check(options(true, "claude-y"), "claude-y");
-        check(options(true, "gpt-5"), "gpt-5");
-    }
-
-    #[test]
-    fn model_without_key_names_the_variable() {
-        let error = options(true, "").ready("gpt-5").expect_err("there is no key");
-        assert!(error.to_string().contains("`gpt-5`"), "{error}");
-        assert!(error.to_string().contains("`OPENAI_API_KEY`"), "{error}");
-        assert!(options(true, "").ready("claude-x").is_ok());
-        let needs: Vec<_> = options(true, "").choices().into_iter().map(|choice| (choice.name, choice.needs)).collect();
-        assert_eq!(needs, [("gpt-5".into(), Some("OPENAI_API_KEY")), ("claude-x".into(), None), ("demo".into(), None)]);
-        assert!(options(false, "").ready("demo").is_ok());
-        let mut own_server = options(false, "");
-        own_server.openai.base_url = "http://127.0.0.1:11434/v1".into();
-        assert!(own_server.ready("gpt-5").is_ok());
-        assert_eq!(own_server.upstream_name(ProviderApi::Openai, "openai/gpt-oss"), "openai/gpt-oss");
-        assert_eq!(options(true, "").upstream_name(ProviderApi::Openai, "openai/gpt-5"), "gpt-5");
-    }
-
-    #[test]
-    fn longest_matching_price_wins() {
-        let price = |model: &str, input| PriceConfig {
-            model: model.into(),
-            input,
-            output: 10.0,
-            cache_read: 0.5,
-            cache_write: 2.0,
-            context_limit: Some(200_000),
-            images: false,
-        };
-        let options = ModelConfig {
-            prices: vec![price("claude-*", 1.0), price("claude-big*", 4.0), price("claude-*x", 9.0)],
-            ..no_provider()
-        };
-        let check = |model: &str, requested_model: &str, expected: Option<f64>| {
-            let mut metered = MeteredUsage {
-                model: model.into(),
-                input_tokens: 1_000_000,
-                output_tokens: 100_000,
-                cache_read_tokens: 2_000_000,
-                cache_write_tokens: 500_000,
-                ..MeteredUsage::default()
-            };
-            options.apply_price(&mut metered, requested_model);
-            assert_eq!(metered.cost_usd, expected, "{model}");
-        };
-        check("claude-big-2", "", Some(4.0 + 1.0 + 1.0 + 1.0));
-        check("claude-small", "", Some(1.0 + 1.0 + 1.0 + 1.0));
-        check("its-own-alias", "claude-small", Some(4.0));
-        check("gpt-5", "gpt-5", None);
-        check("demo", "demo", Some(0.0));
-
-        let mut estimate = MeteredUsage {
-            model: "claude-x".into(),
-            input_tokens: 9_000_000,
-            estimated: true,
-            ..MeteredUsage::default()
-        };
-        options.apply_price(&mut estimate, "");
-        assert_eq!((estimate.input_tokens, estimate.cost_usd), (200_000, Some(0.2)));
-        let mut estimate = MeteredUsage {
-            model: "claude-x".into(),
-            output_tokens: 9_000_000,
-            estimated: true,
-            ..MeteredUsage::default()
-        };
-        options.apply_price(&mut estimate, "");
-        assert_eq!((estimate.output_tokens, estimate.cost_usd), (200_000, Some(2.0)));
-    }
-
-    #[test]
-    fn each_model_is_offered_once() {
-        let names: Vec<String> = options(true, "claude-x").choices().into_iter().map(|choice| choice.name).collect();
-        assert_eq!(names, ["claude-x", "gpt-5", "demo"]);
-    }
-    #[test]
-    fn price_row_states_what_a_model_takes() {
-        let defaults = crate::config::Config::with_data_dir("/x").model;
-        let takes = |context_limit, takes_images| ModelCapabilities { context_limit, takes_images };
-        assert_eq!(defaults.capabilities("claude-sonnet-4-5"), takes(Some(200_000), true));
-        assert_eq!(defaults.capabilities("anthropic/claude-sonnet-4-5"), takes(Some(200_000), true));
-        assert_eq!(defaults.capabilities("openai/gpt-5"), takes(Some(400_000), true));
-        assert_eq!(defaults.capabilities("llama"), ModelCapabilities::default());
-        assert_eq!(defaults.capabilities("demo"), takes(Some(DEMO_CONTEXT), false));
-        let offered = |name: &str| defaults.choices().into_iter().find(|choice| choice.name == name).expect(name);
-        assert!(offered("gpt-5").takes_images && !offered("demo").takes_images);
-    }
-}
+mod tests;

@@ -46,7 +46,12 @@ impl EndpointError {
     pub(super) fn forbidden(reason: ModelCallDenied) -> EndpointError {
         let (kind, message) = match reason {
             ModelCallDenied::Interrupted => (INTERRUPTED, "the turn is being interrupted".to_owned()),
-            ModelCallDenied::Reason(text) => ("billing_error", text),
+            ModelCallDenied::Reason(text) | ModelCallDenied::BudgetSpent(text) => ("billing_error", text),
+            ModelCallDenied::NothingRuns => {
+                let text = "neither a turn nor a user action runs in this session, so its processes may not call models; \
+                            send a message, or set `gateway.only_while_working` to `false`";
+                return EndpointError::new(StatusCode::FORBIDDEN, "permission_error", text);
+            }
         };
         EndpointError::new(StatusCode::PAYMENT_REQUIRED, kind, message)
     }

@@ -109,10 +109,12 @@ impl UsageMeter {
                 so_far => so_far.unwrap_or_default().max(received.div_ceil(BYTES_PER_TOKEN)),
             },
             cache_read_tokens: usage.cache_read_tokens,
-            cache_write_tokens: usage.cache_write_tokens + usage.cache_write_1h_tokens,
-            cost_usd: None,
-            context_limit: None,
+            cache_write_tokens: usage.cache_write_tokens,
+            cache_write_1h_tokens: usage.cache_write_1h_tokens,
+            unknown_tokens: usage.unknown_tokens,
+            server_tool_uses: usage.server_tool_uses.clone(),
             estimated: !is_reported,
+            ..MeteredUsage::default()
         }
     }
 }

@@ -33,6 +33,7 @@ mod meter;
 mod relay;
 mod request_body;
 mod request_rewrite;
+mod reservation;
 mod retry;
 mod route;
 mod sole_key;
@@ -51,8 +52,9 @@ use tokio::{net::UnixListener, sync::watch};
 
 use self::{allow_list::AllowList, endpoint::GatewayMemory};
 pub use self::{
-    catalog::{ModelCapabilities, ResolvedModel},
+    catalog::{ModelCapabilities, ResolvedModel, SessionModels},
     endpoint::GatewayEndpoint,
+    reservation::{CallDemand, CallGrant, CallSettlement, InputRatio, LedgerAnswer, SpendingLedger},
 };
 use crate::config::{GatewayConfig, ModelConfig};
 
@@ -66,7 +68,14 @@ pub struct MeteredUsage {
     pub input_tokens: u64,
     pub output_tokens: u64,
     pub cache_read_tokens: u64,
+    /// Written to a cache of five minutes, or of unknown lifetime.
     pub cache_write_tokens: u64,
+    /// Written to a cache of one hour.
+    pub cache_write_1h_tokens: u64,
+    /// Tokens of kinds that no format defines. They count at the dearest price of the model.
+    pub unknown_tokens: u64,
+    /// Uses of provider-side tools, by the provider's name of the count.
+    pub server_tool_uses: Vec<(String, u64)>,
     /// Cost in USD. `None` if the price table has no entry for the model.
     pub cost_usd: Option<f64>,
     /// Context size of the model in tokens, if the price table has it.
@@ -74,6 +83,15 @@ pub struct MeteredUsage {
     /// True if counts are estimates: the response was unreadable, or was cut off before the
     /// provider reported its usage.
     pub estimated: bool,
+}
+
+impl MeteredUsage {
+    /// Returns the input tokens, cache reads and cache writes included.
+    pub fn context_input_tokens(&self) -> u64 {
+        [self.cache_read_tokens, self.cache_write_tokens, self.cache_write_1h_tokens]
+            .into_iter()
+            .fold(self.input_tokens, u64::saturating_add)
+    }
 }
 
 /// Notice from an endpoint to the session that owns it.
@@ -88,6 +106,8 @@ pub enum GatewayNotice {
     RetriesEnded { call: u64, outcome: Option<RetryOutcome> },
     /// A call failed for good. `why` is shown to the user.
     Rejected { status: u16, why: String },
+    /// The gateway rejected a call, because a budget is spent.
+    BudgetSpent,
 }
 
 /// Success of a call after retries.
@@ -115,6 +135,38 @@ pub trait SessionAccount: Send + Sync + 'static {
     /// rejected.
     fn has_budget(&self) -> bool;
 
+    /// Returns the models that the session may call. Default: any.
+    fn models(&self) -> SessionModels {
+        SessionModels::any()
+    }
+
+    /// Checks that metered calls have a cause: a running turn or a user action. Default: none is
+    /// needed.
+    ///
+    /// # Errors
+    /// An error answers the call with 403.
+    fn has_cause(&self) -> Result<(), ModelCallDenied> {
+        Ok(())
+    }
+
+    /// Estimates the input tokens of a body, by the session's earlier calls.
+    fn estimate_input(&self, body_bytes: u64) -> u64 {
+        InputRatio::default().estimate(body_bytes)
+    }
+
+    /// Reserves the worst case of a call. Waits while other calls hold the rest of a limit.
+    /// Default: grants everything.
+    ///
+    /// # Errors
+    /// An error answers the call with 402.
+    fn reserve(&self, demand: CallDemand) -> BoxFuture<'_, Result<CallGrant, ModelCallDenied>> {
+        Box::pin(ready(Ok(CallGrant { output_tokens: demand.wanted_tokens, reserved_usd: 0.0 })))
+    }
+
+    /// Replaces a reservation by the cost of its call. Called exactly once for each grant. Default:
+    /// does nothing.
+    fn settle(&self, _settlement: CallSettlement) {}
+
     /// Passes `notice` to the session.
     fn notify(&self, notice: GatewayNotice);
 
@@ -133,8 +185,12 @@ pub trait SessionAccount: Send + Sync + 'static {
 pub enum ModelCallDenied {
     /// The turn is being interrupted. The agent may not have received the interrupt yet.
     Interrupted,
-    /// Reason in words, for the agent and the user: a spent budget, a stopped session.
+    /// Reason in words, for the agent and the user: a stopped session.
     Reason(String),
+    /// A budget is spent. The reason is in words.
+    BudgetSpent(String),
+    /// Neither a turn nor a user action runs.
+    NothingRuns,
 }
 
 /// Model that a client may choose.

@@ -30,6 +30,7 @@ use super::{
     line_buffer::LineBuffer,
     memory::MemoryPermit,
     meter::UsageMeter,
+    reservation::CallReservation,
     route::GatewayRoute,
     upstream::UpstreamBody,
 };
@@ -240,6 +241,8 @@ pub(super) struct UsageRecorder {
     /// True if a provider may have the request, and works on a response that costs money. Also true
     /// before the first byte: the response may be complete by then.
     pub(super) may_be_billed: bool,
+    /// Settled with the usage.
+    pub(super) reservation: CallReservation,
 }
 
 impl UsageRecorder {
@@ -284,7 +287,9 @@ impl Drop for UsageRecorder {
             // then.
             let input = if self.meter.error().is_some() { self.input.by_bytes } else { self.input.upper_bound };
             let mut metered = self.meter.metered_usage(&self.model, input);
-            self.context.gateway.options().apply_price(&mut metered, &self.model);
+            self.context.gateway.options().apply_price(self.route.api(), &mut metered, &self.model);
+            // Before the notice: the session is then free to begin its next call.
+            self.reservation.settle(&metered);
             self.context.account.notify(GatewayNotice::Used(metered));
         }
     }
@@ -328,6 +333,7 @@ mod tests {
             input: InputEstimate::default(),
             meter: UsageMeter::new(GatewayRoute::Chat),
             may_be_billed: true,
+            reservation: CallReservation::none(),
         };
         let permit = context.calls.clone().acquire_owned().await.expect("the call semaphore is never closed");
         let abort = CancellationToken::new();

@@ -142,7 +142,7 @@ fn require_usage_option(body: &[u8], options: Option<&RawValue>) -> Option<(Rang
 }
 
 /// Returns the range of `value` in `body`. `value` must borrow from `body`.
-fn range_of(body: &[u8], value: &RawValue) -> Range<usize> {
+pub(super) fn range_of(body: &[u8], value: &RawValue) -> Range<usize> {
     let start = value.get().as_ptr() as usize - body.as_ptr() as usize;
     start..start + value.get().len()
 }

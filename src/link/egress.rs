@@ -10,7 +10,10 @@ use futures::future::BoxFuture;
 use tokio::{net::UnixListener, sync::Semaphore};
 
 use crate::{
-    gateway::{Gateway, GatewayEndpoint, GatewayNotice, ModelCallDenied, SessionAccount},
+    gateway::{
+        CallDemand, CallGrant, CallSettlement, Gateway, GatewayEndpoint, GatewayNotice, ModelCallDenied,
+        SessionAccount, SessionModels,
+    },
     session::{Session, SessionBudget, messages::NoticeReceived},
     store::SessionId,
 };
@@ -80,6 +83,26 @@ impl SessionAccount for LinkAccount {
 
     fn has_budget(&self) -> bool {
         self.budget.has_budget()
+    }
+
+    fn models(&self) -> SessionModels {
+        self.budget.models()
+    }
+
+    fn has_cause(&self) -> Result<(), ModelCallDenied> {
+        self.budget.has_cause()
+    }
+
+    fn estimate_input(&self, body_bytes: u64) -> u64 {
+        self.budget.estimate_input(body_bytes)
+    }
+
+    fn reserve(&self, demand: CallDemand) -> BoxFuture<'_, Result<CallGrant, ModelCallDenied>> {
+        Box::pin(self.budget.reserve(demand))
+    }
+
+    fn settle(&self, settlement: CallSettlement) {
+        self.budget.settle(settlement);
     }
 
     fn notify(&self, notice: GatewayNotice) {

@@ -15,6 +15,7 @@ use super::{
     effect::{InFlightStops, LinkPort},
     messages::{SessionStopReason, SessionStopped},
     pending::{InFlightTotals, PendingTransition},
+    spending::ServerSpending,
     turn::SessionState,
     view::SessionView,
 };
@@ -38,6 +39,8 @@ pub struct SessionDeps {
     /// Returns the agent's settings for a session with this record.
     pub settings_for: Box<dyn Fn(&SessionRecord) -> AgentSettings + Send + Sync>,
     pub check_model: Box<ModelCheck>,
+    /// Spending of all sessions.
+    pub spending: Arc<ServerSpending>,
     /// Receives a message when a session's actor has stopped.
     pub session_stopped: Recipient<SessionStopped>,
 }
@@ -103,7 +106,7 @@ impl Session {
 
     pub(super) fn update_status(&self) {
         self.entry.set_state(self.state.visible_state().name());
-        self.budget.update(self.state.visible_state(), self.record.budget_usd, &self.record.usage);
+        self.budget.update(self.state.visible_state(), self.state.has_work(), &self.record);
     }
 }
 

@@ -9,7 +9,9 @@ use std::{
 };
 
 use actix::prelude::*;
-use greenroom_protocol::{Action, ObservationKind, action::EffortChoice, client::ClientRequest};
+use greenroom_protocol::{
+    Action, EventSource, Observation, ObservationKind, action::EffortChoice, client::ClientRequest,
+};
 use tokio::sync::{OwnedSemaphorePermit, oneshot};
 
 use super::{
@@ -18,9 +20,10 @@ use super::{
     messages::*,
     pending::CommitReply,
     request_error::RequestError,
+    spending::today,
     transition::Transition,
     turn::{IdempotencyKey, SessionInput},
-    usage::add_call,
+    usage::{add_call, add_day_cost, budget_notice},
     view::SessionView,
 };
 use crate::{
@@ -168,9 +171,17 @@ impl Session {
     }
 
     fn add_usage(&mut self, metered: MeteredUsage, permit: Option<OwnedSemaphorePermit>, ctx: &mut Context<Session>) {
-        let usage = add_call(&mut Arc::make_mut(&mut self.record).usage, metered);
+        let record = Arc::make_mut(&mut self.record);
+        add_day_cost(&mut record.spent_on, today(), metered.cost_usd.unwrap_or_default());
+        let usage = add_call(&mut record.usage, metered);
+        let notice = budget_notice(record);
         self.record_changed = true;
-        self.commit_observation(ObservationKind::Usage(usage), vec![CommitReply::Notice(permit)], ctx);
+        let mut transition = Transition::after(self.tail);
+        let usage = Observation { kind: ObservationKind::Usage(usage), content: String::new() };
+        for observation in [Some(usage), notice].into_iter().flatten() {
+            transition.push_event(EventSource::Server, None, None, observation);
+        }
+        self.commit(transition, None, vec![CommitReply::Notice(permit)], ctx);
     }
 }
 
@@ -447,6 +458,7 @@ impl Handler<NoticeReceived> for Session {
                 }
             }
             GatewayNotice::Rejected { why, .. } => self.provider_error = Some(why),
+            GatewayNotice::BudgetSpent => self.apply(SessionInput::BudgetSpent, ctx),
         }
     }
 }

@@ -31,6 +31,7 @@ mod reports;
 mod request;
 mod request_error;
 mod restart;
+mod spending;
 #[cfg(test)]
 pub(crate) mod testkit;
 mod transition;
@@ -47,6 +48,7 @@ pub use self::{
     request::{CallError, SessionRequest, request_with_retry, send_request},
     request_error::RequestError,
     restart::{initial_state, turn_start_seq},
+    spending::{ServerSpending, SpendingError},
     turn::{IdempotencyKey, request_digest},
     view::SessionView,
 };

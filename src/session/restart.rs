@@ -53,6 +53,7 @@ impl Session {
         let entry = deps.actor_registry.register(ActorKind::Session, Some(record.id.to_string()));
         let broadcast = Arc::new(SessionBroadcast::default());
         broadcast.publish(tail, &[]);
+        let budget = Arc::new(SessionBudget::new(deps.spending.clone(), &record));
         let session = Session {
             id: record.id,
             deps,
@@ -68,7 +69,7 @@ impl Session {
             in_flight: InFlightTotals::default(),
             broadcast,
             causes: HashMap::new(),
-            budget: Arc::new(SessionBudget::new(record.budget_usd)),
+            budget,
             link: None,
             in_flight_stops: InFlightStops::default(),
             escalation_timer: None,

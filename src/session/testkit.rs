@@ -13,9 +13,11 @@ use super::{
     actor::{LinkFactory, Session, SessionDeps},
     effect::{Effect, LinkPort},
     messages::{HelloReceived, SessionStopped},
+    spending::ServerSpending,
 };
 use crate::{
     actor_registry::ActorRegistry,
+    config::Config,
     store::{SessionId, SessionRecord, Store, contract::record},
 };
 
@@ -61,6 +63,12 @@ pub(crate) fn agent_settings(model: &str) -> AgentSettings {
     }
 }
 
+/// Returns spending without limits. Its data directory does not exist.
+pub(crate) fn unlimited_spending() -> Arc<ServerSpending> {
+    let config = Config::with_data_dir("/nonexistent");
+    Arc::new(ServerSpending::new(config.budget, config.gateway, "/nonexistent".as_ref()))
+}
+
 /// Returns the dependencies of sessions with null links. Stop notices are dropped.
 pub(crate) fn session_deps(store: Arc<dyn Store>, actor_registry: ActorRegistry) -> SessionDeps {
     SessionDeps {
@@ -69,6 +77,7 @@ pub(crate) fn session_deps(store: Arc<dyn Store>, actor_registry: ActorRegistry)
         make_link: Box::new(|_, _, _| null_link()),
         settings_for: Box::new(|record| AgentSettings { effort: record.effort, ..agent_settings(&record.model) }),
         check_model: Box::new(|_| Ok(())),
+        spending: unlimited_spending(),
         session_stopped: NullLink.start().recipient(),
     }
 }

@@ -141,6 +141,15 @@ pub struct SessionRecord {
     pub updated_at: String,
     pub usage: UsageTotals,
     pub budget_usd: Option<f64>,
+    /// Cost of the newest day with a model call. Absent in records of earlier versions.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub spent_on: Option<DaySpending>,
+    /// Budget whose approaching end the session has reported.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub reported_budget_usd: Option<f64>,
+    /// Models that the session may call beside `model`.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub further_models: Vec<String>,
     pub archived: bool,
     /// Idempotency key of the client request that created the session (`Idempotency-Key`).
     #[serde(default)]
@@ -150,6 +159,21 @@ pub struct SessionRecord {
     #[serde(default)]
     #[serde(rename = "core")]
     pub actor_state: OpaqueState,
+}
+
+impl SessionRecord {
+    /// Returns the models that the session may call, its own first.
+    pub fn models(&self) -> Vec<String> {
+        std::iter::once(&self.model).chain(&self.further_models).cloned().collect()
+    }
+}
+
+/// Cost of one day.
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+pub struct DaySpending {
+    /// Day in UTC: `2026-01-31`.
+    pub day: String,
+    pub usd: f64,
 }
 
 /// JSON text that the store keeps and never parses. All copies share one text.

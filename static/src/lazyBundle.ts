@@ -8,6 +8,7 @@ export { SessionFacts } from "./components/SessionFacts";
 export { Admin } from "./components/Admin";
 export { ApiDocs } from "./components/ApiDocs";
 export { Attachments } from "./components/Attachments";
+export { BudgetSpent } from "./components/BudgetSpent";
 export { ConfirmDock } from "./components/ConfirmDock";
 export { Divider } from "./components/Divider";
 export { ModelMenu } from "./components/ModelMenu";

@@ -5,6 +5,9 @@ import assert from "node:assert/strict";
 import { afterEach, test } from "node:test";
 import { render } from "preact";
 import { BudgetField } from "../src/components/BudgetField";
+import { BudgetSpent } from "../src/components/BudgetSpent";
+import { isBudgetSpent } from "../src/state/activity";
+import { sessionDialog } from "../src/state/sessionDialog";
 import type { Session } from "../src/wire/frame";
 import { FrameScript, rowsOf } from "./frameScript";
 import { press, renderText, root, TestSession, write } from "./testSession";
@@ -31,6 +34,25 @@ test("budget is set, removed and checked", async () => {
     { action: "set_budget", args: { usd: 2.5 } },
     { action: "set_budget", args: { usd: null } },
   ]);
+});
+
+test("spent budget offers a higher one, another model and the end", async () => {
+  const testSession = new TestSession();
+  const session = { id: "s1", title: "One", state: "idle", last_seq: 0, updated_at: "", created_at: "", budget_usd: 1 } as Session;
+  testSession.receive({ status: "hello", session, last_seq: 0, state: "idle" });
+  const script = new FrameScript();
+  const isSpent = () => isBudgetSpent(testSession.live.state.value);
+  testSession.play(script.addObservation("notice", "80 % spent", { code: "budget_low", detail: "80 % spent" }));
+  assert.deepEqual([rowsOf(testSession.live.state.value), isSpent()], [["quiet: 80 % spent"], false]);
+  testSession.play(script.addObservation("agent_state_changed", "", { agent_state: "idle", reason: "budget", since: "" }));
+  assert.ok(isSpent());
+  await renderText(<BudgetSpent live={testSession.live} />);
+  const buttons = [...root.querySelectorAll("button")].map((button) => button.textContent);
+  assert.deepEqual(buttons, ["Set", "Model…", "End…"]);
+  press("End…");
+  assert.equal(sessionDialog.value?.action, "end");
+  testSession.play(script.addObservation("agent_state_changed", "", { agent_state: "idle", since: "" }));
+  assert.ok(!isSpent());
 });
 
 test("budget change is shown", () => {

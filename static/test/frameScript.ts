@@ -15,9 +15,9 @@ const ORIGINS: Partial<Record<keyof ObservationExtras, EventOrigin>> = {
   chat: "user",
   confirmed: "server",
   interrupted: "server",
-  notice: "server",
   queue: "server",
   sandbox: "server",
+  notice: "server",
   usage: "server",
 };
 

@@ -4,6 +4,7 @@
 mod access;
 mod actors;
 mod bad_input;
+mod budgets;
 mod chats;
 mod damage;
 mod deaf;

@@ -32,7 +32,7 @@ use greenroom::{
         SandboxStats, WorkspaceDirs,
     },
     session::{
-        Session, SessionDeps,
+        ServerSpending, Session, SessionDeps,
         messages::{Relay, SessionStopped},
     },
     store::{
@@ -116,6 +116,8 @@ impl LinkHistories {
             config: Arc::new(config),
             start_limiter: Arc::new(StartLimiter::new(AT_ONCE, AT_ONCE)),
         });
+        let defaults = Config::with_data_dir(at("data"));
+        let spending = Arc::new(ServerSpending::new(defaults.budget, defaults.gateway, &at("data")));
         let work = at("w");
         let sessions = Arc::new(SessionDeps {
             store: store.clone(),
@@ -124,6 +126,7 @@ impl LinkHistories {
                 AgentLink::port(links.clone(), &session, record, budget)
             }),
             check_model: Box::new(|_| Ok(())),
+            spending,
             settings_for: Box::new(move |record| AgentSettings {
                 model: String::new(),
                 api: ProviderApi::Anthropic,
@@ -432,6 +435,9 @@ fn record() -> SessionRecord {
         updated_at: "2026-01-01T00:00:00.000Z".into(),
         usage: UsageTotals::default(),
         budget_usd: None,
+        spent_on: None,
+        reported_budget_usd: None,
+        further_models: Vec::new(),
         archived: false,
         idempotency_key: None,
         actor_state: greenroom::store::OpaqueState::default(),

@@ -232,6 +232,9 @@ pub struct ModelUsage {
     pub context_used: u64,
     /// Size of the model's context, in tokens. `null` if unknown.
     pub context_limit: Option<u64>,
+    /// True if counts of this call are estimates, because the provider did not report them.
+    #[serde(default, skip_serializing_if = "std::ops::Not::not")]
+    pub estimated: bool,
 }
 
 /// Message that waits in the queue.

@@ -98,9 +98,9 @@ impl HistoryReader {
             ObservationKind::Confirm { .. }
             | ObservationKind::Confirmed { .. }
             | ObservationKind::Usage(_)
+            | ObservationKind::Notice { .. }
             | ObservationKind::AgentStateChanged { .. }
             | ObservationKind::Queue { .. }
-            | ObservationKind::Notice { .. }
             | ObservationKind::Sandbox { .. } => {}
         }
     }

@@ -143,6 +143,41 @@ fn price_row_replaces_the_row_of_its_model() {
 }
 
 #[test]
+fn prices_file_replaces_defaults_and_own_rows_win() {
+    let dir = tempfile::tempdir().expect("a temporary directory");
+    let file = dir.path().join("prices.toml");
+    let newer = "[model]\nprices_as_of = '2030-01'\n[[model.prices]]\nmodel = 'gpt-5'\ninput = 7\noutput = 7\n\
+                 [[model.prices]]\nmodel = 'o3'\ninput = 7\noutput = 7\n";
+    std::fs::write(&file, newer).expect("the directory is writable");
+    let own =
+        format!("[model]\nprices_file = '{}'\n[[model.prices]]\nmodel = 'o3'\ninput = 9\noutput = 9", file.display());
+    let model = ConfigTestHome::new("", &own).load(&[], &[]).expect("the configuration is valid").model;
+    let input =
+        |name: &str| model.prices.iter().filter(|row| row.model == name).map(|row| row.input).collect::<Vec<_>>();
+    assert_eq!((input("gpt-5"), input("o3"), input("gpt-4o")), (vec![7.0], vec![9.0], vec![2.5]));
+    assert_eq!(model.prices_as_of, "2030-01");
+
+    std::fs::write(&file, "[[model.prices]]\nmodel = 'gpt-5'\ninput = 'free'\noutput = 1")
+        .expect("the directory is writable");
+    let error = ConfigTestHome::new("", &own).load(&[], &[]).expect_err("a price is no number");
+    assert!(error.contains("`model.prices_file`") && error.contains("prices.toml` line 3"), "{error}");
+    std::fs::remove_file(&file).expect("the file exists");
+    let error = ConfigTestHome::new("", &own).load(&[], &[]).expect_err("the file is missing");
+    assert!(error.contains("`model.prices_file`: cannot read"), "{error}");
+}
+
+#[test]
+fn budgets_are_amounts_or_empty() {
+    let budget = |text: &str| ConfigTestHome::new("", text).load(&[("GREENROOM_BUDGET__TOTAL", "7.5")], &[]);
+    let read = budget("[budget]\nper_session = 2\nper_day = ''").expect("the configuration is valid").budget;
+    assert_eq!((read.per_session.0, read.per_day.0, read.total.0), (Some(2.0), None, Some(7.5)));
+    for wrong in ["0", "-1", "'much'", "nan"] {
+        let error = budget(&format!("[budget]\nper_day = {wrong}")).expect_err("the limit is invalid");
+        assert!(error.contains("`budget.per_day`") && error.contains("above 0"), "{error}");
+    }
+}
+
+#[test]
 fn missing_home_names_the_data_flag() {
     let error = Config::load(&ConfigSources::default()).expect_err("there is no home").to_string();
     assert!(error.contains("--data DIR"), "{error}");

@@ -133,6 +133,7 @@ fn frames_have_the_documented_form() {
         total_cost_usd: Some(0.5),
         context_used: 0,
         context_limit: None,
+        estimated: false,
     };
     let frames = translator.event(observation(EventSource::Server, None, ObservationKind::Usage(usage), ""));
     let expected = serde_json::json!([{ "type": "cost_update", "cost_usd": 0.5, "input_tokens": 10, "output_tokens": 20, "seq": 1 }]);

@@ -20,8 +20,7 @@ use serde_json::{Value, json};
 
 use self::{conversation::DemoConversation, response::DemoResponse};
 use super::{
-    catalog::DEMO, error_response::EndpointError, request_rewrite::ProxiedRequest, route::GatewayRoute,
-    upstream::UpstreamResponse,
+    error_response::EndpointError, request_rewrite::ProxiedRequest, route::GatewayRoute, upstream::UpstreamResponse,
 };
 
 /// Limit of JSON values in a request. The demo parses the whole request into a tree.
@@ -57,27 +56,30 @@ pub(super) fn respond(
     Ok(stream_response(response, pace.unwrap_or(tokens_per_second)))
 }
 
-/// Returns the list of models, or the model `id`, if no provider is usable.
+/// Returns the list of `names` in the format of `api`, or the model `id` of the list.
 ///
 /// # Errors
 /// Rejects the name of another model.
-pub(super) fn models(api: ProviderApi, id: Option<&str>) -> Result<UpstreamResponse, EndpointError> {
-    let model = match api {
-        ProviderApi::Anthropic => json!({"type": "model", "id": DEMO, "display_name": "Demo"}),
-        ProviderApi::Openai => json!({"object": "model", "id": DEMO, "owned_by": "greenroom"}),
+pub(super) fn models(api: ProviderApi, names: &[String], id: Option<&str>) -> Result<UpstreamResponse, EndpointError> {
+    let model = |name: &String| match api {
+        ProviderApi::Anthropic => json!({"type": "model", "id": name, "display_name": name}),
+        ProviderApi::Openai => json!({"object": "model", "id": name, "created": 0, "owned_by": "greenroom"}),
         ProviderApi::Gemini => json!({
-            "name": format!("models/{DEMO}"), "displayName": "Demo", "supportedGenerationMethods": ["generateContent"],
+            "name": format!("models/{name}"), "displayName": name, "supportedGenerationMethods": ["generateContent"],
         }),
     };
-    Ok(json_response(match (id, api) {
-        (Some(DEMO), _) => model,
-        (Some(id), _) => {
-            let message = format!("there is no model `{id}`; the only one is `{DEMO}`");
-            return Err(EndpointError::new(StatusCode::NOT_FOUND, "not_found_error", message));
-        }
-        (None, ProviderApi::Anthropic) => json!({"data": [model], "has_more": false}),
-        (None, ProviderApi::Openai) => json!({"object": "list", "data": [model]}),
-        (None, ProviderApi::Gemini) => json!({"models": [model]}),
+    if let Some(id) = id {
+        return names.iter().find(|name| *name == id).map(|name| json_response(model(name))).ok_or_else(|| {
+            let known: Vec<_> = names.iter().map(|name| format!("`{name}`")).collect();
+            let message = format!("there is no model `{id}`; the models are: {}", known.join(", "));
+            EndpointError::new(StatusCode::NOT_FOUND, "not_found_error", message)
+        });
+    }
+    let models: Vec<Value> = names.iter().map(model).collect();
+    Ok(json_response(match api {
+        ProviderApi::Anthropic => json!({"data": models, "has_more": false}),
+        ProviderApi::Openai => json!({"object": "list", "data": models}),
+        ProviderApi::Gemini => json!({"models": models}),
     }))
 }
 

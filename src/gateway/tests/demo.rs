@@ -225,7 +225,7 @@ async fn demo_names_itself_in_every_model_list() {
     };
     check("/gemini/v1beta/models", 200, r#""name":"models/demo""#).await;
     check("/openai/v1/models/demo", 200, r#""id":"demo""#).await;
-    check("/anthropic/v1/models/other", 404, "there is no model `other`; the only one is `demo`").await;
+    check("/anthropic/v1/models/other", 404, "there is no model `other`; the models are: `demo`").await;
 }
 
 #[tokio::test]

@@ -175,6 +175,7 @@ async fn external_refs_without_context_limit_are_rejected_only_with_a_budget() {
     let mut options = options(&fake.url);
     options.prices.iter_mut().for_each(|price| price.context_limit = None);
     let fixture = GatewayFixture::new(fake, options);
+    fixture.account.ledger().set_limit(Some(5.0));
     for reference in REFERENCES {
         let reply = fixture.post(RESPONSES, &referring_request(reference)).await;
         assert_eq!(reply.status(), 400);
@@ -182,7 +183,7 @@ async fn external_refs_without_context_limit_are_rejected_only_with_a_budget() {
         assert!(text.contains("cannot be metered without a `context_limit` in the price of `gpt-x`"), "{text}");
     }
     assert!(fixture.fake.requests().is_empty());
-    fixture.account.has_no_budget.store(true, Ordering::Relaxed);
+    fixture.account.ledger().set_limit(None);
     for reference in REFERENCES {
         assert_eq!(fixture.post(RESPONSES, &referring_request(reference)).await.status(), 200);
     }

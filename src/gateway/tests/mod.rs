@@ -1,5 +1,6 @@
 //! Tests of the gateway as an agent uses it: over its socket, with a scripted provider.
 
+mod budget;
 mod demo;
 mod interrupts;
 mod pass_through;
@@ -8,13 +9,14 @@ mod rejections;
 
 use std::{
     sync::{
-        Arc, Mutex,
+        Arc, Mutex, MutexGuard,
         atomic::{AtomicBool, Ordering},
     },
     time::Duration,
 };
 
 use bytes::Bytes;
+use futures::future::{BoxFuture, ready};
 use http_body_util::{BodyExt, Full};
 use hyper::{HeaderMap, Method, Request, Response, StatusCode, body::Incoming, client::conn::http1};
 use hyper_util::rt::TokioIo;
@@ -24,7 +26,8 @@ use tokio::{
 };
 
 use super::{
-    Gateway, GatewayEndpoint, GatewayNotice, ModelCallDenied, SessionAccount,
+    CallDemand, CallGrant, CallSettlement, Gateway, GatewayEndpoint, GatewayNotice, LedgerAnswer, ModelCallDenied,
+    SessionAccount, SessionModels, SpendingLedger,
     fake_provider::{FakeModelResponse, FakeProvider},
 };
 use crate::config::{
@@ -50,7 +53,10 @@ struct GatewayFixture {
 struct RecordingAccount {
     notices: watch::Sender<Vec<GatewayNotice>>,
     denied: Mutex<Option<String>>,
-    has_no_budget: AtomicBool,
+    /// Budget of the session. Default: no limit.
+    ledger: Mutex<SpendingLedger>,
+    models: Mutex<Option<SessionModels>>,
+    has_no_cause: AtomicBool,
     /// Lines of the session's log.
     lines: Mutex<Vec<String>>,
 }
@@ -65,7 +71,33 @@ impl SessionAccount for RecordingAccount {
     }
 
     fn has_budget(&self) -> bool {
-        !self.has_no_budget.load(Ordering::Relaxed)
+        self.ledger().limit().is_some()
+    }
+
+    fn models(&self) -> SessionModels {
+        let models = self.models.lock().expect("the lock is never poisoned: no holder panics");
+        models.clone().unwrap_or_else(SessionModels::any)
+    }
+
+    fn has_cause(&self) -> Result<(), ModelCallDenied> {
+        if self.has_no_cause.load(Ordering::Relaxed) { Err(ModelCallDenied::NothingRuns) } else { Ok(()) }
+    }
+
+    fn reserve(&self, demand: CallDemand) -> BoxFuture<'_, Result<CallGrant, ModelCallDenied>> {
+        let mut ledger = self.ledger();
+        let answer = match ledger.answer(&demand) {
+            LedgerAnswer::Grant(output_tokens) => {
+                let reserved_usd = demand.reservation(output_tokens);
+                ledger.reserve(reserved_usd);
+                Ok(CallGrant { output_tokens, reserved_usd })
+            }
+            LedgerAnswer::Wait | LedgerAnswer::Spent => Err(ModelCallDenied::BudgetSpent("spent".to_owned())),
+        };
+        Box::pin(ready(answer))
+    }
+
+    fn settle(&self, settlement: CallSettlement) {
+        self.ledger().settle(settlement.grant.reserved_usd, settlement.cost_usd);
     }
 
     fn notify(&self, notice: GatewayNotice) {
@@ -78,6 +110,10 @@ impl SessionAccount for RecordingAccount {
 }
 
 impl RecordingAccount {
+    fn ledger(&self) -> MutexGuard<'_, SpendingLedger> {
+        self.ledger.lock().expect("the lock is never poisoned: no holder panics")
+    }
+
     fn notices(&self) -> Vec<GatewayNotice> {
         self.notices.borrow().clone()
     }
@@ -102,9 +138,9 @@ fn options(url: &str) -> ModelConfig {
         input: 1.0,
         output: 10.0,
         cache_read: 0.5,
-        cache_write: 2.0,
+        cache_write: Some(2.0),
         context_limit: Some(200_000),
-        images: false,
+        ..PriceConfig::default()
     };
     ModelConfig {
         anthropic: provider(),

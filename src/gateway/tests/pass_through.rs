@@ -17,7 +17,7 @@ fn used(model: &str, tokens: [u64; 4], cost_usd: f64) -> GatewayNotice {
         cache_write_tokens,
         cost_usd: Some(cost_usd),
         context_limit: Some(200_000),
-        estimated: false,
+        ..MeteredUsage::default()
     })
 }
 
@@ -174,7 +174,7 @@ async fn listed_parts_pass_and_the_key_is_set() {
 async fn permitted_parts_pass() {
     let fake = FakeProvider::start([FakeModelResponse::complete(200, r#"{"usage":null}"#)]).await;
     let options = options(&fake.url);
-    let rules = GatewayConfig { allow: vec![GatewayPermission::Beta] };
+    let rules = GatewayConfig { allow: vec![GatewayPermission::Beta], ..GatewayConfig::default() };
     let fixture = GatewayFixture::with_rules(fake, options, &rules);
     let body = r#"{"model":"claude-x","context_management":{"edits":[]}}"#;
     let request = Request::post("/anthropic/v1/messages?beta=true")

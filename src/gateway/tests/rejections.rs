@@ -6,7 +6,10 @@ fn retrying(notices: &[GatewayNotice]) -> Vec<(u32, &str)> {
     fn retry(notice: &GatewayNotice) -> Option<(u32, &str)> {
         match notice {
             GatewayNotice::Retrying(frame) => Some((frame.attempt, frame.why.as_str())),
-            GatewayNotice::Used(_) | GatewayNotice::Rejected { .. } | GatewayNotice::RetriesEnded { .. } => None,
+            GatewayNotice::Used(_)
+            | GatewayNotice::Rejected { .. }
+            | GatewayNotice::RetriesEnded { .. }
+            | GatewayNotice::BudgetSpent => None,
         }
     }
     notices.iter().filter_map(retry).collect()

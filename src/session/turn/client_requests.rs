@@ -260,6 +260,7 @@ impl SessionState {
 
     pub(super) fn set_model(&mut self, settings: AgentSettings, d: &mut Transition) -> Result<(), RequestError> {
         self.check_open()?;
+        self.budget_spent = false;
         d.push_event(
             EventSource::User,
             None,
@@ -280,6 +281,7 @@ impl SessionState {
         if usd.is_some_and(|usd| !usd.is_finite() || usd <= 0.0) {
             return Err(RequestError::BadArgs("`usd` must be a number above 0, or `null` for no budget".to_owned()));
         }
+        self.budget_spent = false;
         d.push_event(EventSource::User, None, None, Action::SetBudget { usd });
         Ok(())
     }

@@ -128,7 +128,11 @@ impl SessionState {
             self.drop_commands_of(turn);
             self.open_approvals.withdraw_all();
             d.turn_is_over = true;
-            if let WorkOutcome::Failed { code, detail } = &outcome {
+            if self.budget_spent {
+                // No failure: the state's reason reports it. Queued messages would end the same
+                // way.
+                self.queue_paused = !self.queue.is_empty();
+            } else if let WorkOutcome::Failed { code, detail } = &outcome {
                 let error = ObservationKind::Error { code: code.clone(), detail: detail.clone() };
                 d.push_event(EventSource::Agent, None, None, observation(error));
             }

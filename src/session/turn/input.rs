@@ -89,6 +89,8 @@ pub enum SessionInput {
         request: String,
     },
     EscalationDue,
+    /// The gateway rejected a call, because a budget is spent.
+    BudgetSpent,
     SandboxLost(SandboxExit),
     SandboxFailed {
         why: String,

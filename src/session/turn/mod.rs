@@ -52,6 +52,9 @@ use crate::store::{OpaqueState, Seq};
 /// by itself in that time.
 const CANCEL_GRACE_MS: u64 = 1_000;
 
+/// Reason of the state `idle` after a turn that a spent budget ended.
+const BUDGET_SPENT: &str = "budget";
+
 /// State of a session beside its events. Stored in the session record.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 pub struct SessionState {
@@ -92,6 +95,10 @@ pub struct SessionState {
     #[serde(default)]
     #[serde(rename = "thaw_failed")]
     unpause_failed: bool,
+    /// Set from a rejected call of the newest turn, because a budget is spent, until the next turn,
+    /// budget or model.
+    #[serde(default, skip_serializing_if = "std::ops::Not::not")]
+    budget_spent: bool,
     /// Counter of messages, turns, user actions and commands. Makes their names unique.
     #[serde(rename = "named")]
     name_counter: u64,
@@ -189,6 +196,7 @@ impl Default for SessionState {
             sandbox_starting: false,
             idle_reason: None,
             unpause_failed: false,
+            budget_spent: false,
             name_counter: 0,
             dedup_cache: VecDeque::new(),
             digests: VecDeque::new(),
@@ -218,6 +226,9 @@ impl SessionState {
             SandboxState::Stopped { reason } => reason.clone(),
             SandboxState::Failed { reason } => Some(reason.clone()),
             SandboxState::Paused => self.idle_reason.clone(),
+            SandboxState::Up if self.budget_spent && self.visible_state() == AgentState::Idle => {
+                Some(BUDGET_SPENT.to_owned())
+            }
             SandboxState::Starting | SandboxState::Up | SandboxState::Ended => None,
         }
     }
@@ -334,6 +345,7 @@ impl SessionState {
             SessionInput::Steered { command } => self.steered(&command, &mut d),
             SessionInput::SteerMissed { command } => self.steer_missed(&command),
             SessionInput::ApprovalRequested { request } => self.approval_requested(request),
+            SessionInput::BudgetSpent => self.budget_spent |= self.turn.is_some(),
             SessionInput::EscalationDue => self.escalate(context, &mut d),
             SessionInput::SandboxLost(exit) => self.sandbox_lost(exit, context, &mut d),
             SessionInput::SandboxFailed { why, stderr_tail } => self.sandbox_failed(why, stderr_tail, context, &mut d),
@@ -371,6 +383,7 @@ impl SessionState {
             let chat = Observation { kind, content: content.clone() };
             let chat = d.push_event(EventSource::User, Some(queued.cause), Some(item), chat);
             let turn = RunningTurn { id, chat };
+            self.budget_spent = false;
             self.deliver(AgentCommand::Prompt { turn: turn.id.clone(), content, attachments }, d);
             self.turn = Some(turn);
         }
@@ -391,7 +404,7 @@ impl SessionState {
     }
 
     /// Returns true if anything runs or is about to run that an interrupt could stop.
-    fn has_work(&self) -> bool {
+    pub fn has_work(&self) -> bool {
         self.is_running() || !self.queued_user_actions.is_empty()
     }
 

@@ -2,6 +2,7 @@
 
 mod any_input;
 mod approvals;
+mod budget;
 mod concurrent_actions;
 mod idempotency_keys;
 mod interrupts;

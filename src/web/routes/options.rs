@@ -31,6 +31,7 @@ async fn options(services: Data<WebServices>) -> ApiResult {
             "model": services.default_model,
             "effort": config.model.effort,
             "image": config.sandbox.image,
+            "budget_usd": config.budget.per_session.0,
         },
         "prices_as_of": config.model.prices_as_of,
         "sandbox": {

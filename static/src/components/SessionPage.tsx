@@ -2,7 +2,7 @@
 
 import { useEffect, useLayoutEffect, useRef, useState } from "preact/hooks";
 import { isComposing } from "../dom/ime";
-import { isInterruptible } from "../state/activity";
+import { isBudgetSpent, isInterruptible } from "../state/activity";
 import { currentSession, showSession } from "../state/currentSession";
 import { LiveSession } from "../state/liveSession";
 import { uploadsOf } from "../state/uploads";
@@ -15,6 +15,7 @@ import { SessionHeader } from "./SessionHeader";
 import { SessionView } from "./SessionView";
 import { StateLine } from "./StateLine";
 
+const BudgetSpent = lazy((later) => later.BudgetSpent);
 const ConfirmDock = lazy((later) => later.ConfirmDock);
 const Outbox = lazy((later) => later.RejectedRequests);
 const Queue = lazy((later) => later.Queue);
@@ -81,6 +82,7 @@ function OpenedSession({ live }: { live: LiveSession }) {
             <div class="dock">
               {(problem || pending.some((sent) => sent.rejection !== undefined)) && <Outbox live={live} />}
               {approval && <ConfirmDock key={approval.request} live={live} />}
+              {isBudgetSpent(live.state.value) && <BudgetSpent live={live} />}
               <StateLine live={live} />
               {hasQueued.current && <Queue live={live} />}
               <Composer live={live} />

@@ -58,6 +58,11 @@ export function isResumable({ agentState, queue }: ScreenState): boolean {
   return agentState === "paused" || agentState === "stopped";
 }
 
+/** Reports if a spent budget ended the last turn. */
+export function isBudgetSpent({ agentState, reason }: ScreenState): boolean {
+  return agentState === "idle" && reason === "budget";
+}
+
 export function activityOf(state: ScreenState): SessionActivity {
   switch (state.agentState) {
     case null:
@@ -65,6 +70,7 @@ export function activityOf(state: ScreenState): SessionActivity {
     case "starting":
       return { tone: "busy", text: sandboxText(state) ?? "Starting", since: state.since ?? undefined };
     case "idle":
+      if (isBudgetSpent(state)) return { tone: "waiting", text: "Budget spent" };
       return state.queue.length > 0
         ? { tone: "waiting", text: "Stopped", hint: "Resume or send a message to continue." }
         : { tone: "quiet", text: "Ready" };

@@ -105,8 +105,10 @@ const OBSERVATION_REDUCERS: ObservationReducers = {
     notice(draft, event, tone, detail || code, { detail: event.content || undefined, isModelError: code === "model_error" });
   },
   notice(draft, event) {
-    draft.retry = null;
-    notice(draft, event, "quiet", event.extras.detail || event.extras.code, { detail: event.content || undefined });
+    const { code, detail } = event.extras;
+    if (code === "provider_retried") draft.retry = null;
+    const text = detail || code;
+    notice(draft, event, "quiet", text, { detail: event.content !== text && event.content ? event.content : undefined });
   },
 };
 

@@ -48,7 +48,7 @@ export interface ServerOptions {
   agents: { name: string }[];
   models: OfferedModel[];
   limits: { upload_bytes: number; memory_bytes: number; cpus: number };
-  defaults: { agent: string; model: string; effort: ReasoningEffort | null; image: string };
+  defaults: { agent: string; model: string; effort: ReasoningEffort | null; image: string; budget_usd: number | null };
   /** Month of the last check of the prices. */
   prices_as_of: string;
   sandbox: { driver: string; isolation: string; network: string };

@@ -42,7 +42,7 @@ export const OBSERVATIONS: Record<ObservationKind["observation"], KindShape> = {
   compaction: { senders: ["agent"], fields: { dropped_bytes: "number", kept: "number" } },
   confirm: { senders: ["agent"], fields: { request: "string", action: "string", risk: "string", options: "strings" } },
   confirmed: { senders: ["server"], fields: { request: "string", decision: "string" } },
-  usage: { senders: ["server"], fields: { model: "string", input_tokens: "number", output_tokens: "number", cache_read_tokens: "number?", cache_write_tokens: "number?", cost_usd: "number?", total_input_tokens: "number", total_output_tokens: "number", total_cost_usd: "number?", context_used: "number", context_limit: "number?" } },
+  usage: { senders: ["server"], fields: { model: "string", input_tokens: "number", output_tokens: "number", cache_read_tokens: "number?", cache_write_tokens: "number?", cost_usd: "number?", total_input_tokens: "number", total_output_tokens: "number", total_cost_usd: "number?", context_used: "number", context_limit: "number?", estimated: "boolean?" } },
   agent_state_changed: { senders: ["server"], fields: { agent_state: "string", reason: "string?", since: "string", turn_over: "boolean?" } },
   interrupted: { senders: ["server"], fields: { what: "string", stopped_ms: "number", rung: "string", partial: "boolean" } },
   queue: { senders: ["server"], fields: { items: "objects" } },

@@ -115,7 +115,11 @@ context_used: number,
 /**
  * Size of the model's context, in tokens. `null` if unknown.
  */
-context_limit: number | null, };
+context_limit: number | null, 
+/**
+ * True if counts of this call are estimates, because the provider did not report them.
+ */
+estimated?: boolean, };
 
 /**
  * Kind of observation: `"observation"` holds its name, `"extras"` holds the rest.

@@ -1,0 +1,48 @@
+//! Turns that a spent budget ends.
+
+use super::*;
+
+/// Returns the inputs until the gateway has rejected a call of the running turn.
+fn denied() -> Vec<SessionInput> {
+    with(working(), &[SessionInput::BudgetSpent])
+}
+
+fn reason_after(given: &[SessionInput]) -> Option<String> {
+    RulesFixture::after(given).state.reason()
+}
+
+#[test]
+fn turn_ends_idle_with_the_reason_and_without_an_error() {
+    let turn = RulesFixture::after(&working()).state.turn.expect("a turn runs").id;
+    let ended = |outcome| SessionInput::TurnEnded { turn: turn.clone(), outcome };
+    let failure = WorkOutcome::Failed { code: "model_error".into(), detail: "402".into() };
+    for outcome in [failure, WorkOutcome::Done] {
+        check(&denied(), ended(outcome.clone()), AgentState::Idle, &["is idle"], &[]);
+        assert_eq!(reason_after(&with(denied(), &[ended(outcome)])).as_deref(), Some("budget"));
+    }
+    assert_eq!(reason_after(&denied()), None, "the turn still runs");
+}
+
+#[test]
+fn raised_budget_other_model_or_next_turn_clears_the_reason() {
+    let turn = RulesFixture::after(&working()).state.turn.expect("a turn runs").id;
+    let over = with(denied(), &[SessionInput::TurnEnded { turn, outcome: WorkOutcome::Done }]);
+    let set_model = SessionInput::SetModel { settings: settings(), title: None };
+    for input in [SessionInput::SetBudget { usd: Some(9.0) }, set_model, say("go on")] {
+        assert_eq!(reason_after(&with(over.clone(), std::slice::from_ref(&input))), None, "{input:?}");
+    }
+}
+
+#[test]
+fn queued_messages_wait_for_a_person() {
+    let turn = RulesFixture::after(&working()).state.turn.expect("a turn runs").id;
+    let given = with(denied(), &[say("next")]);
+    let ended = SessionInput::TurnEnded { turn, outcome: WorkOutcome::Done };
+    check(&given, ended, AgentState::Idle, &["is idle"], &[]);
+}
+
+#[test]
+fn rejected_call_outside_a_turn_changes_nothing() {
+    check(&[SessionInput::SessionCreated, up()], SessionInput::BudgetSpent, AgentState::Idle, &[], &[]);
+    assert_eq!(reason_after(&[SessionInput::SessionCreated, up(), SessionInput::BudgetSpent]), None);
+}
