@@ -22,14 +22,14 @@ const MAX_HELD_TIME: Duration = Duration::from_secs(30);
 pub(super) enum FailedStart {
     /// The provider reported an error.
     Error(ProviderError),
-    /// The answer ended, or its connection broke.
-    Cut(String),
+    /// The answer ended, or its connection broke. `is_stream` is false for an answer in one piece,
+    /// which was generated, and paid, before its first byte.
+    Cut { why: String, is_stream: bool },
 }
 
 /// Reads `body` up to its first real piece, and returns the whole body.
 ///
-/// Comments, pings, empty deltas and the head of a message are no real pieces. Only streams are
-/// retried if they are cut: an answer in one piece was generated, and paid, before its first byte.
+/// Comments, pings, empty deltas and the head of a message are no real pieces.
 pub(super) async fn read_start(
     mut body: UpstreamBody,
     route: GatewayRoute,
@@ -65,10 +65,10 @@ pub(super) async fn read_start(
     }
     match end {
         Some(Ok(())) if is_stream && !meter.is_complete() => {
-            Err(FailedStart::Cut("the provider's stream ended before its response was complete".to_owned()))
+            let why = "the provider's stream ended before its response was complete".to_owned();
+            Err(FailedStart::Cut { why, is_stream })
         }
-        Some(Err(reason)) if is_stream => Err(FailedStart::Cut(reason)),
-        Some(Err(reason)) => Ok(stream::iter([Ok(held.freeze()), Err(reason)]).boxed()),
+        Some(Err(why)) => Err(FailedStart::Cut { why, is_stream }),
         // The body has ended, and must not be polled again.
         Some(Ok(())) => Ok(stream::iter([Ok(held.freeze())]).boxed()),
         None => Ok(stream::iter([Ok(held.freeze())]).chain(body).boxed()),
@@ -109,7 +109,7 @@ mod tests {
             }
         }
         for chunks in [&[][..], &[COMMENT], &[COMMENT, ROLE]] {
-            assert!(matches!(start(chunks, false).await, Err(FailedStart::Cut(_))), "{chunks:?}");
+            assert!(matches!(start(chunks, false).await, Err(FailedStart::Cut { .. })), "{chunks:?}");
         }
     }
 
@@ -135,12 +135,10 @@ mod tests {
     }
 
     #[tokio::test]
-    async fn answer_in_one_piece_is_not_asked_for_again() {
+    async fn answer_in_one_piece_fails_by_its_error_or_break() {
         let broken = stream::iter([Ok(Bytes::from_static(b"{\"half\":")), Err("broke".to_owned())]).boxed();
-        let mut body =
-            read_start(broken, GatewayRoute::Chat, false).await.unwrap_or_else(|failed| panic!("{failed:?}"));
-        assert_eq!(body.next().await, Some(Ok(Bytes::from_static(b"{\"half\":"))));
-        assert_eq!(body.next().await, Some(Err("broke".to_owned())));
+        let failed = read_start(broken, GatewayRoute::Chat, false).await.err();
+        assert!(matches!(failed, Some(FailedStart::Cut { why, is_stream: false }) if why == "broke"));
         let error = stream::iter([Ok(Bytes::from_static(b"{\"error\":{\"message\":\"no\",\"code\":404}}"))]).boxed();
         let failed = read_start(error, GatewayRoute::Chat, false).await.err();
         assert!(matches!(failed, Some(FailedStart::Error(error)) if error.status == 404));

@@ -70,7 +70,8 @@ pub(super) enum UpstreamError {
     /// real piece of its answer.
     Rejected { status: StatusCode, headers: HeaderMap, body: Bytes, error: ProviderError },
     /// The answer ended, or its connection broke, before its first real piece.
-    Cut { why: String },
+    /// `is_stream` is false for an answer in one piece.
+    Cut { why: String, is_stream: bool },
     /// No connection, or a connection that broke before the response started.
     Unreachable {
         why: String,
@@ -179,7 +180,7 @@ async fn send_once(
     match hold_back::read_start(body, request.route, is_stream).await {
         Ok(body) => Ok(UpstreamResponse { status, headers, is_stream, body }),
         Err(FailedStart::Error(error)) => Err(rejection_in_answer(request, headers, error)),
-        Err(FailedStart::Cut(why)) => Err(UpstreamError::Cut { why }),
+        Err(FailedStart::Cut { why, is_stream }) => Err(UpstreamError::Cut { why, is_stream }),
     }
 }
 
@@ -292,8 +293,9 @@ impl UpstreamError {
         let requested_delay = match self {
             UpstreamError::Rejected { error, .. } if error.class.next_step() == NextStep::Retry => error.retry_after,
             UpstreamError::Rejected { .. } => return None,
-            UpstreamError::Unreachable { .. } | UpstreamError::Cut { .. } => None,
+            UpstreamError::Unreachable { .. } | UpstreamError::Cut { is_stream: true, .. } => None,
             // A retry of a response in one piece would take, and cost, as much again.
+            UpstreamError::Cut { is_stream: false, .. } => return None,
             UpstreamError::TimedOut { .. } if streaming => None,
             UpstreamError::TimedOut { .. } => return None,
         };
@@ -304,7 +306,7 @@ impl UpstreamError {
         let (api, provider) = (request.route.api(), provider_name(request.route.api()));
         match self {
             UpstreamError::Rejected { error, .. } => describe_rejection(api, &request.model, error),
-            UpstreamError::Cut { why } => why.clone(),
+            UpstreamError::Cut { why, .. } => why.clone(),
             UpstreamError::Unreachable { why, .. } => format!("{provider} cannot be reached: {why}"),
             UpstreamError::TimedOut { waited } => {
                 format!("{provider} did not answer within {} s", waited.as_secs_f64())

@@ -119,6 +119,11 @@ impl MessagesReader {
                     answer.set_end(EndMark::Complete);
                 }
             }
+            // Message without content, by a service that imitates the format.
+            Some("message") | None => {
+                answer.set_model(event.model);
+                answer.usage.read_messages(event.usage);
+            }
             _ => {}
         }
     }

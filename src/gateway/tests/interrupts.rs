@@ -280,12 +280,28 @@ async fn incomplete_line_is_not_passed_on() {
 
 #[tokio::test]
 async fn incomplete_body_is_aborted() {
-    let fixture = GatewayFixture::with_script([
-        FakeModelResponse::complete(200, "{\"half\":").ending_after(1, FakeResponseEnd::Broken)
-    ])
-    .await;
-    let (_, is_complete) = fixture.post(CHAT, r#"{"model":"gpt-x"}"#).await.read_rest().await;
-    assert!(!is_complete);
+    // Longer than what is held back.
+    let half = format!("{{\"half\":\"{}", "x".repeat(100_000));
+    let broken = FakeModelResponse::complete(200, half.clone()).ending_after(1, FakeResponseEnd::Broken);
+    let fixture = GatewayFixture::with_script([broken]).await;
+    let reply = fixture.post(CHAT, r#"{"model":"gpt-x"}"#).await;
+    assert_eq!(reply.read_rest().await, (half, false));
+}
+
+/// An answer in one piece was paid before its first byte, so it is not asked for again.
+#[tokio::test]
+async fn short_incomplete_body_is_an_error_and_not_retried() {
+    let broken = FakeModelResponse::complete(200, "{\"half\":").ending_after(1, FakeResponseEnd::Broken);
+    let fixture = GatewayFixture::with_script([broken]).await;
+    let reply = fixture.post(CHAT, r#"{"model":"gpt-x"}"#).await;
+    assert_eq!(reply.status(), 502);
+    assert!(reply.text().await.contains("the connection to OpenAI broke"));
+    assert_eq!(fixture.fake.requests().len(), 1);
+    let notices = fixture.account.wait_for(2).await;
+    assert!(
+        matches!(&notices[..], [GatewayNotice::Rejected { status: 502, .. }, used] if is_estimate(used)),
+        "{notices:?}"
+    );
 }
 
 #[tokio::test]
