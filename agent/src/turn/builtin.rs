@@ -54,6 +54,29 @@ struct RepeatedFailure {
     count: u32,
 }
 
+/// Answers in a row that reached their limit, or were paused, without a tool call that runs.
+#[derive(Default)]
+struct LimitedAnswers {
+    count: u32,
+    last_text: String,
+}
+
+impl LimitedAnswers {
+    /// Adds an answer. Returns the reason to end the turn if the model makes no progress.
+    fn add(&mut self, text: String) -> Option<String> {
+        self.count += 1;
+        // A paused answer may have no text, and progress all the same.
+        let repeats = !text.is_empty() && text == self.last_text;
+        self.last_text = text;
+        let times = match self.count {
+            count if count > CONTINUATIONS => format!("{count} times in a row"),
+            _ if repeats => "twice with the same text".to_owned(),
+            _ => return None,
+        };
+        Some(format!("the model's answer reached its limit of output tokens {times}; send a message to continue"))
+    }
+}
+
 impl BuiltinDriver {
     /// Makes a driver with an empty conversation.
     pub fn new(paths: &AgentPaths) -> BuiltinDriver {
@@ -62,7 +85,7 @@ impl BuiltinDriver {
     }
 
     async fn run_steps(&mut self, context: &TurnContext) -> WorkOutcome {
-        let (mut steps, mut continuations, mut repeated) = (0, 0, RepeatedFailure::default());
+        let (mut steps, mut limited, mut repeated) = (0, LimitedAnswers::default(), RepeatedFailure::default());
         loop {
             self.catch_up(context).await;
             let settings = context.settings();
@@ -76,13 +99,14 @@ impl BuiltinDriver {
                     Ok(answer) => answer,
                     Err(outcome) => return outcome,
                 };
-            let calls = message.calls.clone();
+            let (calls, text) = (message.calls.clone(), message.text.clone());
             self.conversation.add_assistant_message(message);
-            if !continues || calls.iter().any(|call| call.unusable.is_none()) {
-                continuations = 0;
+            let stalled = if !continues || calls.iter().any(|call| call.unusable.is_none()) {
+                limited = LimitedAnswers::default();
+                None
             } else {
-                continuations += 1;
-            }
+                limited.add(text)
+            };
             let mut finished = calls.is_empty() && !continues;
             let mut calls = calls.into_iter();
             while let Some(call) = calls.next() {
@@ -96,11 +120,7 @@ impl BuiltinDriver {
                     }
                 }
             }
-            if continuations > CONTINUATIONS {
-                let detail = format!(
-                    "the model's answer reached its limit of output tokens {continuations} times in a row; \
-                     send a message to continue"
-                );
+            if let Some(detail) = stalled {
                 return failed("model_error", detail);
             }
             if continues && !finished {

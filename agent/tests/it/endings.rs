@@ -81,11 +81,22 @@ async fn limited_or_paused_answer_continues_by_itself() {
 #[tokio::test]
 async fn answer_limited_every_time_ends_turn_with_reason() {
     let api = ProviderApi::Openai;
-    let mut session = session_of(api, (0..20).map(|_| ended(api, "and so on ", "length")).collect()).await;
+    let answers = (0..20).map(|n| ended(api, &format!("and {n} "), "length")).collect();
+    let mut session = session_of(api, answers).await;
     session.prompt("t1", "go").await;
     let detail = failure_of(&mut session, "t1").await;
     assert!(detail.contains("limit of output tokens 9 times in a row"), "{detail}");
     assert_eq!(session.agent.gateway.requests().len(), 9);
+}
+
+#[tokio::test]
+async fn limited_answer_that_repeats_ends_turn_with_reason() {
+    let api = ProviderApi::Openai;
+    let mut session = session_of(api, (0..20).map(|_| ended(api, "and so on ", "length")).collect()).await;
+    session.prompt("t1", "go").await;
+    let detail = failure_of(&mut session, "t1").await;
+    assert!(detail.contains("limit of output tokens twice with the same text"), "{detail}");
+    assert_eq!(session.agent.gateway.requests().len(), 2);
 }
 
 #[tokio::test]
