@@ -63,7 +63,7 @@ pub const OBSERVATIONS: [KindDeclaration; 20] = [
     kind("queue", &[Server]),
     kind("sandbox", &[Server]),
     kind("error", &[Agent, Server]),
-    kind("notice", &[Server]),
+    kind("notice", &[Agent, Server]),
 ];
 
 const fn kind(name: &'static str, senders: &'static [EventSource]) -> KindDeclaration {

@@ -13,7 +13,6 @@ use base64::{Engine, prelude::BASE64_STANDARD};
 use greenroom_protocol::{Observation, ObservationKind};
 use greenroom_provider::request::UserPart;
 use rustix::fs::OFlags;
-use ulid::Ulid;
 
 use super::{
     TurnContext,
@@ -186,10 +185,9 @@ impl UserInput {
 async fn report_withheld(file: &AttachedFile, reason: &str, context: &TurnContext) {
     if file.origin == AttachmentOrigin::Message && matches!(file.state, AttachedState::Unread) {
         let detail = format!("the model does not see the picture `{}`: {reason}", file.path);
-        let kind = ObservationKind::Error { code: "picture_not_shown".to_owned(), detail };
-        // An error of an item of its own does not end the turn for a chat.
-        let item = Ulid::generate().to_string();
-        context.outgoing.event(Some(&item), Observation { kind, content: String::new() }).await;
+        let code = "picture_not_shown".to_owned();
+        let kind = ObservationKind::Notice { code, detail, attempts: None, waited_ms: None };
+        context.outgoing.event(None, Observation { kind, content: String::new() }).await;
     }
 }
 

@@ -52,7 +52,7 @@ async fn model_and_user_read_why_a_picture_is_not_shown() {
         let content = user["content"].as_str().expect("a text alone");
         let expected = format!("[`{name}` is a picture that you cannot see: {reason}.]");
         assert!(content.ends_with(&expected), "{content}");
-        let told = format!("error _: the model does not see the picture `{name}`: {reason}");
+        let told = format!("notice _: the model does not see the picture `{name}`: {reason}");
         assert_eq!(session.events(), [told.as_str(), "message _: Done."]);
     }
 }

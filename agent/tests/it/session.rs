@@ -242,7 +242,7 @@ fn summary(observation: &Observation) -> String {
         ObservationKind::Message { partial: true } | ObservationKind::Think { partial: true } => {
             "[partial] ".to_owned()
         }
-        ObservationKind::Error { detail, .. } => detail.clone(),
+        ObservationKind::Error { detail, .. } | ObservationKind::Notice { detail, .. } => detail.clone(),
         _ => String::new(),
     }
 }
