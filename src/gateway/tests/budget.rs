@@ -123,7 +123,8 @@ async fn foreign_models_follow_the_rule() {
     let models = |foreign| SessionModels { names: vec!["claude-x".to_owned()], small: None, foreign };
     let fixture = GatewayFixture::with_script([FakeModelResponse::anthropic(1), FakeModelResponse::anthropic(1)]).await;
     let set = |foreign| {
-        *fixture.account.models.lock().expect("the lock is never poisoned: no holder panics") = Some(models(foreign));
+        let mut listed = fixture.account.models.lock().expect("the lock is never poisoned: no holder panics");
+        *listed = Some(models(foreign));
     };
     set(ForeignModels::Map);
     assert_eq!(fixture.post(MESSAGES, &streaming("claude-opus-9")).await.status(), 200);
