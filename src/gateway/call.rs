@@ -191,7 +191,7 @@ async fn reserve(
         let grant = account.reserve(CallDemand::default()).await.map_err(|denied| budget_denied(context, denied))?;
         return Ok((proxied, CallReservation::new(account.clone(), grant, body_bytes)));
     }
-    let Some(price) = options.price_of(api, &proxied.model) else {
+    let Some(price) = context.gateway.price_of(api, &proxied.model) else {
         let reason = format!("the model `{}` has no price; set its price, or remove the budget", proxied.model);
         return Err(payment_required(context, reason));
     };
@@ -245,7 +245,7 @@ fn estimate_input(
     let sent = meter::estimate_tokens(proxied.body.len());
     let model = &proxied.model;
     // A model without a price has an unknown cost, whatever the size.
-    let price = context.gateway.options().price_of(route.api(), model);
+    let price = context.gateway.price_of(route.api(), model);
     let price = price.filter(|price| proxied.has_external_refs && !price.is_free());
     match price.map(|price| price.context_limit) {
         Some(Some(limit)) => Ok(InputEstimate { by_bytes: sent, upper_bound: limit }),

@@ -234,11 +234,10 @@ impl ModelConfig {
 
     /// Returns what the price table states about `name`, with or without its provider prefix.
     pub(super) fn capabilities(&self, name: &str) -> ModelCapabilities {
-        let ResolvedModel { model, demo, .. } = resolve(name);
-        if demo {
+        if resolve(name).demo {
             return ModelCapabilities { context_limit: Some(DEMO_CONTEXT), takes_images: false };
         }
-        let price = self.row_of(&model).or_else(|| self.row_of(name));
+        let price = self.row_of(name);
         price.map_or_else(ModelCapabilities::default, |price| ModelCapabilities {
             context_limit: price.context_limit,
             takes_images: price.images,
@@ -286,8 +285,8 @@ impl ModelConfig {
     /// Fills in price and context size of `metered.model`. If the table has no entry, the entry of
     /// `requested_model` applies.
     pub(super) fn apply_price(&self, api: ProviderApi, metered: &mut MeteredUsage, requested_model: &str) {
-        let row = |model: &str| self.row_of(model).map(ModelPrice::of_row);
-        let price = row(&metered.model).or_else(|| self.price_of(api, requested_model));
+        let answered = self.row_of(&metered.model).map(ModelPrice::of_row);
+        let price = answered.or_else(|| self.price_of(api, requested_model));
         let Some(price) = price else { return };
         metered.context_limit = price.context_limit;
         if metered.estimated {
@@ -310,8 +309,18 @@ impl ModelConfig {
         self.row_of(model).map(ModelPrice::of_row).or_else(free)
     }
 
+    /// Returns true if a row has the price of the model.
+    pub(super) fn has_row(&self, model: &str) -> bool {
+        self.row_of(model).is_some()
+    }
+
+    /// Returns the row of a model, with or without the path before its name.
     fn row_of(&self, model: &str) -> Option<&PriceConfig> {
-        self.prices.iter().filter(|price| matches_pattern(&price.model, model)).max_by_key(|price| price.model.len())
+        let best = |name: &str| {
+            let matching = self.prices.iter().filter(|price| matches_pattern(&price.model, name));
+            matching.max_by_key(|price| price.model.len())
+        };
+        best(model).or_else(|| best(model.rsplit_once('/')?.1))
     }
 
     fn cost_of_server_tools(&self, uses: &[(String, u64)]) -> f64 {

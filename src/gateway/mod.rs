@@ -15,6 +15,7 @@
 //! See docs/internals/gateway.md.
 
 mod allow_list;
+mod answered_names;
 mod base_url;
 mod body_filter;
 mod call;
@@ -50,7 +51,7 @@ use greenroom_protocol::{
 };
 use tokio::{net::UnixListener, sync::watch};
 
-use self::{allow_list::AllowList, endpoint::GatewayMemory};
+use self::{allow_list::AllowList, answered_names::AnsweredNames, catalog::ModelPrice, endpoint::GatewayMemory};
 pub use self::{
     catalog::{ModelCapabilities, ResolvedModel, SessionModels},
     endpoint::GatewayEndpoint,
@@ -239,6 +240,7 @@ struct GatewayInner {
     warnings: Vec<String>,
     allow: AllowList,
     memory: GatewayMemory,
+    answered_names: AnsweredNames,
     client: reqwest::Client,
     /// True once every endpoint has to close. Each endpoint holds a receiver until it is closed.
     closing: watch::Sender<bool>,
@@ -271,6 +273,7 @@ impl Gateway {
             options,
             warnings,
             allow: AllowList::new(&rules.allow),
+            answered_names: AnsweredNames::default(),
             memory: GatewayMemory::default(),
             client,
             closing: watch::Sender::new(false),
@@ -332,6 +335,21 @@ impl Gateway {
 
     fn options(&self) -> &ModelConfig {
         &self.inner.options
+    }
+
+    /// Returns the price of a model by its own row, or by the row of the model that answers for it.
+    fn price_of(&self, api: ProviderApi, model: &str) -> Option<ModelPrice> {
+        let answered = if self.options().has_row(model) { None } else { self.inner.answered_names.get(model) };
+        self.options().price_of(api, answered.as_deref().unwrap_or(model))
+    }
+
+    /// Fills in price and context size of `metered.model`, which answered for `requested_model`.
+    fn apply_price(&self, api: ProviderApi, metered: &mut MeteredUsage, requested_model: &str) {
+        let options = self.options();
+        options.apply_price(api, metered, requested_model);
+        if options.has_row(&metered.model) && !options.has_row(requested_model) {
+            self.inner.answered_names.insert(requested_model, &metered.model);
+        }
     }
 
     fn closing(&self) -> watch::Receiver<bool> {

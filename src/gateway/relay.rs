@@ -287,7 +287,7 @@ impl Drop for UsageRecorder {
             // then.
             let input = if self.meter.error().is_some() { self.input.by_bytes } else { self.input.upper_bound };
             let mut metered = self.meter.metered_usage(&self.model, input);
-            self.context.gateway.options().apply_price(self.route.api(), &mut metered, &self.model);
+            self.context.gateway.apply_price(self.route.api(), &mut metered, &self.model);
             // Before the notice: the session is then free to begin its next call.
             self.reservation.settle(&metered);
             self.context.account.notify(GatewayNotice::Used(metered));

@@ -205,6 +205,9 @@ fn models_of_a_loopback_address_are_free_unless_a_row_has_their_price() {
     check("http://[::1]:1/v1", "qwen", Some(0.0));
     check("http://localhost:1/v1", "qwen", Some(0.0));
     check("http://127.0.0.1:1", "priced", Some(3.0));
+    check("http://127.0.0.1:1", "openai/priced", Some(3.0));
+    check("https://router.example/v1", "provider/region/priced", Some(3.0));
+    check("https://router.example/v1", "priced/qwen", None);
     check("http://127.0.0.1.evil.example/v1", "qwen", None);
     check("https://localhost.example/v1", "qwen", None);
     check("http://192.168.0.7/v1", "qwen", None);

@@ -89,6 +89,21 @@ async fn free_models_pass_a_spent_budget_unchanged() {
     assert_eq!(fixture.post(MESSAGES, &streaming("demo")).await.status(), 200);
 }
 
+/// A proxy at a loopback address may serve a model of another company under an alias.
+#[tokio::test]
+async fn alias_has_the_price_of_the_model_that_answered() {
+    let fixture = with_budget(1.0, (0..3).map(|_| FakeModelResponse::chat(3))).await;
+    for limit in [None, Some(16384)] {
+        assert!(fixture.post(CHAT, &streaming("alias")).await.read_rest().await.1);
+        let sent: serde_json::Value =
+            serde_json::from_str(fixture.sent().last().expect("the provider was called")).expect("the body is JSON");
+        assert_eq!((&sent["model"], sent["max_tokens"].as_u64()), (&"alias".into(), limit));
+    }
+    *fixture.account.ledger() = SpendingLedger::new(Some(1.0), 2.0);
+    assert_eq!(fixture.post(CHAT, &streaming("alias")).await.status(), 402);
+    assert_eq!(fixture.post(CHAT, &streaming("other-alias")).await.status(), 200);
+}
+
 #[tokio::test]
 async fn reservation_becomes_the_cost_however_the_call_ends() {
     let script = [
