@@ -209,8 +209,8 @@ pub struct PriceConfig {
     pub model: String,
     pub input: f64,
     pub output: f64,
-    #[serde(default)]
-    pub cache_read: f64,
+    /// Price of input that is read from a cache. Default: `input`.
+    pub cache_read: Option<f64>,
     /// Price for Anthropic's five-minute cache. Default: 1.25 times `input`.
     pub cache_write: Option<f64>,
     /// Price for Anthropic's one-hour cache. Default: twice `input`.
@@ -222,6 +222,18 @@ pub struct PriceConfig {
     /// True if the model accepts pictures as input.
     #[serde(default)]
     pub images: bool,
+    /// Prices of a call with a long input. Default: those above.
+    pub long: Option<LongPriceConfig>,
+}
+
+/// Prices in USD per million tokens of a call whose input is longer than `above` tokens.
+#[derive(Debug, Clone, Copy, PartialEq, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct LongPriceConfig {
+    pub above: u64,
+    pub input: f64,
+    pub output: f64,
+    pub cache_read: f64,
 }
 
 /// Times of the sweeper. For `pause_after` and `stop_after`, 0 means never.

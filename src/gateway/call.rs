@@ -122,9 +122,7 @@ async fn serve(
         proxied.as_ref().map_or(Default::default(), |proxied| (proxied.model.clone(), proxied.body.len()));
 
     // From here on, dropping the recorder books the usage: after a hang-up or an interrupt too.
-    let meter = UsageMeter::new(route);
-    let mut recorder =
-        UsageRecorder { context: context.clone(), route, model, input, meter, may_be_billed: false, reservation };
+    let mut recorder = UsageRecorder::new(context.clone(), route, model, input, reservation);
     let listed = if proxied.is_none() { listed_models(context, route.api()) } else { None };
     let upstream_response = match proxied {
         Some(proxied) if proxied.model == DEMO => {
@@ -185,13 +183,19 @@ async fn reserve(
 ) -> Result<(ProxiedRequest, CallReservation), EndpointError> {
     let (options, api, account) = (context.gateway.options(), route.api(), &context.account);
     let bytes = proxied.body.len();
-    let body_bytes = (!proxied.has_external_refs).then_some(bytes as u64);
+    // A picture has many bytes and few tokens, so such a body does not tell the ratio of texts.
+    let is_text = !proxied.has_external_refs && !holds_media(&proxied.body);
+    let body_bytes = is_text.then_some(bytes as u64);
+    let price = context.gateway.price_of(api, &proxied.model);
     if !account.has_budget() {
-        // Counted all the same: a budget may be set while the call runs.
-        let grant = account.reserve(CallDemand::default()).await.map_err(|denied| budget_denied(context, denied))?;
+        // Reserved all the same, and without a limit granted: a budget may be set while the call
+        // runs.
+        let input = InputBound { estimated: bytes as u64, largest: bytes as u64 };
+        let demand = price.map(|price| OutputLimits::default().demand(route, &price, input)).unwrap_or_default();
+        let grant = account.reserve(demand).await.map_err(|denied| budget_denied(context, denied))?;
         return Ok((proxied, CallReservation::new(account.clone(), grant, body_bytes)));
     }
-    let Some(price) = context.gateway.price_of(api, &proxied.model) else {
+    let Some(price) = price else {
         let reason = format!("the model `{}` has no price; set its price, or remove the budget", proxied.model);
         return Err(payment_required(context, reason));
     };
@@ -215,9 +219,14 @@ async fn reserve(
     Ok((proxied, reservation))
 }
 
+/// Returns true if the body holds a picture or another file, in any format.
+fn holds_media(body: &[u8]) -> bool {
+    [&b"base64"[..], b"inlineData", b"inline_data"].into_iter().any(|mark| body.windows(mark.len()).any(|w| w == mark))
+}
+
 fn budget_denied(context: &EndpointContext, denied: ModelCallDenied) -> EndpointError {
-    if matches!(denied, ModelCallDenied::BudgetSpent(_)) {
-        context.account.notify(GatewayNotice::BudgetSpent);
+    if let ModelCallDenied::BudgetSpent(why) = &denied {
+        context.account.notify(GatewayNotice::BudgetSpent { why: why.clone() });
     }
     EndpointError::forbidden(denied)
 }

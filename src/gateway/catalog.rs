@@ -5,7 +5,7 @@ use std::net::IpAddr;
 use greenroom_protocol::link::ProviderApi;
 
 use super::{GatewayError, MeteredUsage, ModelChoice, route::GatewayRoute};
-use crate::config::{ForeignModels, ModelConfig, PriceConfig, ProviderConfig};
+use crate::config::{ForeignModels, LongPriceConfig, ModelConfig, PriceConfig, ProviderConfig};
 
 /// Base URL of Anthropic's official service.
 const ANTHROPIC_URL: &str = "https://api.anthropic.com";
@@ -70,6 +70,7 @@ pub(super) struct ModelPrice {
     cache_write_1h: f64,
     pub(super) context_limit: Option<u64>,
     pub(super) output_limit: Option<u64>,
+    long: Option<LongPriceConfig>,
 }
 
 impl ModelPrice {
@@ -77,12 +78,23 @@ impl ModelPrice {
         ModelPrice {
             input: row.input,
             output: row.output,
-            cache_read: row.cache_read,
+            cache_read: row.cache_read.unwrap_or(row.input),
             // Factors of Anthropic's price list.
             cache_write: row.cache_write.unwrap_or(1.25 * row.input),
             cache_write_1h: row.cache_write_1h.unwrap_or(2.0 * row.input),
             context_limit: row.context_limit,
             output_limit: row.output_limit,
+            long: row.long,
+        }
+    }
+
+    /// Returns the price of a call with this many input tokens, cache reads and writes included.
+    pub(super) fn at(self, input_tokens: u64) -> ModelPrice {
+        match self.long {
+            Some(LongPriceConfig { above, input, output, cache_read }) if input_tokens > above => {
+                ModelPrice { input, output, cache_read, ..self }
+            }
+            Some(_) | None => self,
         }
     }
 
@@ -285,7 +297,7 @@ impl ModelConfig {
     /// Fills in price and context size of `metered.model`. If the table has no entry, the entry of
     /// `requested_model` applies.
     pub(super) fn apply_price(&self, api: ProviderApi, metered: &mut MeteredUsage, requested_model: &str) {
-        let answered = self.row_of(&metered.model).map(ModelPrice::of_row);
+        let answered = self.row_of(&metered.model).filter(|_| metered.model != DEMO).map(ModelPrice::of_row);
         let price = answered.or_else(|| self.price_of(api, requested_model));
         let Some(price) = price else { return };
         metered.context_limit = price.context_limit;
@@ -296,6 +308,7 @@ impl ModelConfig {
             metered.input_tokens = metered.input_tokens.min(limit);
             metered.output_tokens = metered.output_tokens.min(limit);
         }
+        let price = price.at(metered.context_input_tokens());
         metered.cost_usd = Some(cost(&price, metered) + self.cost_of_server_tools(&metered.server_tool_uses));
     }
 

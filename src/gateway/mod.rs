@@ -107,8 +107,8 @@ pub enum GatewayNotice {
     RetriesEnded { call: u64, outcome: Option<RetryOutcome> },
     /// A call failed for good. `why` is shown to the user.
     Rejected { status: u16, why: String },
-    /// The gateway rejected a call, because a budget is spent.
-    BudgetSpent,
+    /// The gateway rejected a call, because a budget is spent. `why` names the budget.
+    BudgetSpent { why: String },
 }
 
 /// Success of a call after retries.
@@ -346,7 +346,8 @@ impl Gateway {
     /// Fills in price and context size of `metered.model`, which answered for `requested_model`.
     fn apply_price(&self, api: ProviderApi, metered: &mut MeteredUsage, requested_model: &str) {
         let options = self.options();
-        options.apply_price(api, metered, requested_model);
+        let answered = self.inner.answered_names.get(requested_model);
+        options.apply_price(api, metered, answered.as_deref().unwrap_or(requested_model));
         if options.has_row(&metered.model) && !options.has_row(requested_model) {
             self.inner.answered_names.insert(requested_model, &metered.model);
         }

@@ -19,7 +19,7 @@ use tokio::{
         OwnedSemaphorePermit,
         mpsc::{self, UnboundedReceiver, UnboundedSender},
     },
-    time::timeout,
+    time::{Instant, timeout},
 };
 use tokio_util::sync::CancellationToken;
 
@@ -34,6 +34,9 @@ use super::{
     route::GatewayRoute,
     upstream::UpstreamBody,
 };
+
+/// Speed at which a provider is assumed to write an answer that nobody sees.
+const TOKENS_PER_SECOND: u64 = 100;
 
 /// Response data that one session may hold for clients that do not read, bytes.
 ///
@@ -242,10 +245,32 @@ pub(super) struct UsageRecorder {
     /// before the first byte: the response may be complete by then.
     pub(super) may_be_billed: bool,
     /// Settled with the usage.
-    pub(super) reservation: CallReservation,
+    reservation: CallReservation,
+    begun: Instant,
 }
 
 impl UsageRecorder {
+    pub(super) fn new(
+        context: Arc<EndpointContext>,
+        route: GatewayRoute,
+        model: String,
+        input: InputEstimate,
+        reservation: CallReservation,
+    ) -> UsageRecorder {
+        let (meter, begun) = (UsageMeter::new(route), Instant::now());
+        UsageRecorder { context, route, model, input, meter, may_be_billed: false, reservation, begun }
+    }
+
+    /// Estimates the answer of a call that was given up before any of it arrived: the provider has
+    /// generated it meanwhile.
+    fn unseen_output(&self) -> u64 {
+        if self.meter.has_begun() || self.meter.is_complete() || self.meter.error().is_some() {
+            return 0;
+        }
+        let generated = self.begun.elapsed().as_millis() as u64 * TOKENS_PER_SECOND / 1000;
+        generated.min(self.reservation.granted_tokens())
+    }
+
     /// Returns the outcome of a stream that ended. A stream that ends before its final event is
     /// broken.
     fn end_of_stream(&self) -> RelayEnd {
@@ -287,6 +312,7 @@ impl Drop for UsageRecorder {
             // then.
             let input = if self.meter.error().is_some() { self.input.by_bytes } else { self.input.upper_bound };
             let mut metered = self.meter.metered_usage(&self.model, input);
+            metered.output_tokens = metered.output_tokens.max(self.unseen_output());
             self.context.gateway.apply_price(self.route.api(), &mut metered, &self.model);
             // Before the notice: the session is then free to begin its next call.
             self.reservation.settle(&metered);
@@ -326,15 +352,10 @@ mod tests {
         let listener = tokio::net::UnixListener::bind(directory.path().join("s")).expect("a socket");
         let gateway = Gateway::new(no_provider(), &GatewayConfig::default()).expect("the options are valid");
         let context = GatewayEndpoint::open(gateway, listener, Arc::new(UnbudgetedAccount)).context();
-        let recorder = UsageRecorder {
-            context: context.clone(),
-            route: GatewayRoute::Chat,
-            model: String::new(),
-            input: InputEstimate::default(),
-            meter: UsageMeter::new(GatewayRoute::Chat),
-            may_be_billed: true,
-            reservation: CallReservation::none(),
-        };
+        let (route, reservation) = (GatewayRoute::Chat, CallReservation::none());
+        let mut recorder =
+            UsageRecorder::new(context.clone(), route, String::new(), InputEstimate::default(), reservation);
+        recorder.may_be_billed = true;
         let permit = context.calls.clone().acquire_owned().await.expect("the call semaphore is never closed");
         let abort = CancellationToken::new();
         let relay = ResponseRelay {

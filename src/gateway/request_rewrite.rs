@@ -51,7 +51,7 @@ struct ChatStreamOptions<'a> {
 }
 
 /// Keeps the raw text of a value. `null` also has a position, and may have to be replaced.
-fn as_it_stands<'de: 'a, 'a, D: Deserializer<'de>>(value: D) -> Result<Option<&'a RawValue>, D::Error> {
+pub(super) fn as_it_stands<'de: 'a, 'a, D: Deserializer<'de>>(value: D) -> Result<Option<&'a RawValue>, D::Error> {
     <&RawValue>::deserialize(value).map(Some)
 }
 
@@ -80,7 +80,8 @@ impl ProxiedRequest {
         }
         let references = [head.previous_response_id, head.conversation, head.prompt];
         let input = head.input.is_some_and(|input| external_refs::contains_external_refs(input.get()));
-        let has_external_refs = route == GatewayRoute::Responses && (references.iter().any(Option::is_some) || input);
+        let may_refer = matches!(route, GatewayRoute::Responses | GatewayRoute::CompactResponses);
+        let has_external_refs = may_refer && (references.iter().any(Option::is_some) || input);
         let streaming = match route {
             GatewayRoute::GeminiStream => true,
             GatewayRoute::GeminiGenerate => false,

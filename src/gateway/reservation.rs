@@ -9,10 +9,15 @@
 use std::{ops::Range, sync::Arc};
 
 use bytes::Bytes;
-use serde::{Deserialize, Deserializer};
+use serde::Deserialize;
 use serde_json::value::RawValue;
 
-use super::{MeteredUsage, SessionAccount, catalog::ModelPrice, request_rewrite::range_of, route::GatewayRoute};
+use super::{
+    MeteredUsage, SessionAccount,
+    catalog::ModelPrice,
+    request_rewrite::{as_it_stands, range_of},
+    route::GatewayRoute,
+};
 
 /// Smallest answer that is worth a call, in tokens.
 const USEFUL_TOKENS: u64 = 256;
@@ -20,9 +25,9 @@ const USEFUL_TOKENS: u64 = 256;
 /// Largest answer of a client that names no limit, in tokens.
 const DEFAULT_OUTPUT_TOKENS: u64 = 32_000;
 
-/// The same for a model whose price row has no `output_limit`. Every provider's model of today
-/// accepts this limit.
-const CAUTIOUS_OUTPUT_TOKENS: u64 = 16_384;
+/// The same for a model whose price row has no `output_limit`. A provider rejects a limit above its
+/// model's own.
+const CAUTIOUS_OUTPUT_TOKENS: u64 = 8_192;
 
 /// Tokens that a provider adds to a request: instructions for tools, for one.
 const PROVIDER_TOKENS: u64 = 1_000;
@@ -141,7 +146,7 @@ impl CallDemand {
 }
 
 /// Limits of the answer in a request's body.
-#[derive(Debug, Clone, Default, PartialEq, Eq)]
+#[derive(Debug, Clone, PartialEq, Eq)]
 pub(super) struct OutputLimits {
     /// Values of the limit's fields, in the order of the body.
     fields: Vec<Range<usize>>,
@@ -203,9 +208,19 @@ struct ThinkingField {
     budget_tokens: u64,
 }
 
-/// Keeps the raw text of a value, `null` included, whose place is needed.
-fn as_it_stands<'de: 'a, 'a, D: Deserializer<'de>>(value: D) -> Result<Option<&'a RawValue>, D::Error> {
-    <&RawValue>::deserialize(value).map(Some)
+impl Default for OutputLimits {
+    /// Limits of a body that names none.
+    fn default() -> OutputLimits {
+        OutputLimits {
+            fields: Vec::new(),
+            named: None,
+            answers: 1,
+            thinking_tokens: 0,
+            has_long_cache: false,
+            generation_config: None,
+            is_gemini: false,
+        }
+    }
 }
 
 impl OutputLimits {
@@ -242,11 +257,18 @@ impl OutputLimits {
         let mut fields: Vec<_> = values.iter().map(|value| range_of(body, value)).collect();
         fields.sort_by_key(|range| range.start);
         let thinking = thinking.and_then(|value| serde_json::from_str::<ThinkingField>(value.get()).ok());
+        let answers = match answers.map(RawValue::get) {
+            None | Some("null") => 1,
+            Some(text) => text.parse().ok().filter(|answers| *answers > 0).ok_or_else(|| {
+                format!("the number of answers (`n`, `candidateCount`) must be a positive integer, not `{text}`")
+            })?,
+        };
         Ok(OutputLimits {
             fields,
-            // A value that is no number counts as absent, and is replaced.
-            named: values.iter().filter_map(|value| number(value)).min(),
-            answers: answers.and_then(number).unwrap_or(1).max(1),
+            // A value that is no number counts as absent, and is replaced. So does 0: some servers
+            // read it as no limit.
+            named: values.iter().filter_map(|value| number(value)).filter(|limit| *limit > 0).min(),
+            answers,
             thinking_tokens: thinking.map_or(0, |thinking| thinking.budget_tokens),
             has_long_cache: body.windows(5).any(|text| text == br#""ttl""#),
             generation_config: config.map(|config| range_of(body, config)),
@@ -257,13 +279,20 @@ impl OutputLimits {
     /// Returns the worst case of a call with these limits.
     pub(super) fn demand(&self, route: GatewayRoute, price: &ModelPrice, input: InputBound) -> CallDemand {
         let InputBound { estimated, largest } = input;
+        let price = &price.at(largest);
         let within_context = |tokens: u64| tokens.min(price.context_limit.unwrap_or(u64::MAX)) as f64;
         let input_usd = price.dearest_input(route, self.has_long_cache) / 1e6;
         let allowed = price.output_limit.unwrap_or(u64::MAX);
         let absent = price.output_limit.map_or(CAUTIOUS_OUTPUT_TOKENS, |limit| limit.min(DEFAULT_OUTPUT_TOKENS));
-        let wanted = if route == GatewayRoute::Embeddings { 0 } else { self.named.unwrap_or(absent).min(allowed) };
+        // Some servers reject a limit that does not fit into the context beside the input.
+        let room = price.context_limit.and_then(|limit| limit.checked_sub(estimated)).filter(|room| *room > 0);
         // A compaction cannot be limited, so it needs its worst case.
-        let is_fixed = route == GatewayRoute::CompactResponses && self.fields.is_empty();
+        let is_fixed = route == GatewayRoute::CompactResponses;
+        let wanted = match self.named {
+            _ if route == GatewayRoute::Embeddings => 0,
+            Some(named) if !is_fixed => named.min(allowed),
+            _ => absent.min(allowed).min(room.unwrap_or(absent)),
+        };
         let useful = if is_fixed { wanted } else { self.thinking_tokens.saturating_add(USEFUL_TOKENS).min(wanted) };
         CallDemand {
             estimated_input_usd: within_context(estimated) * input_usd,
@@ -379,6 +408,11 @@ impl CallReservation {
     /// Returns the reservation of a call that costs nothing.
     pub(super) fn none() -> CallReservation {
         CallReservation { account: None, grant: CallGrant::default(), body_bytes: None }
+    }
+
+    /// Returns the largest answer that the call may have, in tokens.
+    pub(super) fn granted_tokens(&self) -> u64 {
+        self.grant.output_tokens
     }
 
     /// Settles the reservation with the call's usage.

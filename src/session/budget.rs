@@ -101,8 +101,8 @@ impl SessionBudget {
         };
         timeout(RESERVATION_WAIT, granted).await.unwrap_or_else(|_| {
             let waited = RESERVATION_WAIT.as_secs();
-            Err(ModelCallDenied::BudgetSpent(format!(
-                "other calls have reserved the rest of the budget for {waited} s"
+            Err(ModelCallDenied::Reason(format!(
+                "other calls have reserved the rest of the budget for {waited} s; wait until they end, or raise the budget"
             )))
         })
     }

@@ -458,7 +458,7 @@ impl Handler<NoticeReceived> for Session {
                 }
             }
             GatewayNotice::Rejected { why, .. } => self.provider_error = Some(why),
-            GatewayNotice::BudgetSpent => self.apply(SessionInput::BudgetSpent, ctx),
+            GatewayNotice::BudgetSpent { why } => self.apply(SessionInput::BudgetSpent { why }, ctx),
         }
     }
 }

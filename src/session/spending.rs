@@ -187,6 +187,7 @@ impl ServerSpending {
     pub(super) fn reserve(&self, demand: &CallDemand, own: u64) -> Result<Option<u64>, String> {
         let mut ledgers = self.ledgers();
         ledgers.begin_day();
+        let demand = &CallDemand { wanted_tokens: own, ..*demand };
         let mut granted = own;
         for (ledger, name, way_out) in [
             (&ledgers.today, "budget.per_day", "it begins anew at 00:00 UTC"),
@@ -223,10 +224,10 @@ impl ServerSpending {
 }
 
 impl ServerLedgers {
-    /// Begins the current day, if it is another than before.
+    /// Begins the current day, if it is a later one. A clock that is set back begins none.
     fn begin_day(&mut self) {
         let today = today();
-        if self.day != today {
+        if today > self.day {
             self.day = today;
             self.today.begin_period();
         }

@@ -55,6 +55,15 @@ test("spent budget offers a higher one, another model and the end", async () => 
   assert.ok(!isSpent());
 });
 
+test("spent budget of the server is not raised in a session", async () => {
+  const testSession = new TestSession();
+  const session = { id: "s1", title: "One", state: "idle", last_seq: 0, updated_at: "", created_at: "" } as Session;
+  testSession.receive({ status: "hello", session, last_seq: 0, state: "idle" });
+  await renderText(<BudgetSpent live={testSession.live} />);
+  const buttons = [...root.querySelectorAll("button")].map((button) => button.textContent);
+  assert.deepEqual(buttons, ["Model…", "End…"]);
+});
+
 test("budget change is shown", () => {
   const testSession = new TestSession();
   const session = { id: "s1", title: "One", state: "idle", last_seq: 0, updated_at: "", created_at: "", budget_usd: 1 } as Session;

@@ -127,7 +127,7 @@ fn clippy(machine: &Machine) -> StepOutcome {
 /// Cargo with clippy's compiler, warnings denied. It builds what it lints, so lints, tests and the
 /// browser's tests share one build. `cargo clippy` would check every crate once more.
 fn linting_cargo(args: &[&str]) -> Runner {
-    // What `cargo clippy -- -D warnings` sets: https://github.com/rust-lang/rust-clippy/blob/master/src/main.rs
+    // What `cargo clippy -- -D warnings` sets (rust-clippy, `src/main.rs`).
     let clippy_args = ["-D", "warnings", ""].join("__CLIPPY_HACKERY__");
     Runner::cargo(args).with(("RUSTC_WORKSPACE_WRAPPER", "clippy-driver")).with(("CLIPPY_ARGS", &clippy_args))
 }

@@ -105,7 +105,8 @@ impl BuiltinDriver {
                 limited = LimitedAnswers::default();
                 None
             } else {
-                limited.add(text)
+                // A call that was cut changes the next answer.
+                limited.add(if calls.is_empty() { text } else { String::new() })
             };
             let mut finished = calls.is_empty() && !continues;
             let mut calls = calls.into_iter();

@@ -81,7 +81,7 @@ fn longest_matching_price_wins() {
         model: model.into(),
         input,
         output: 10.0,
-        cache_read: 0.5,
+        cache_read: Some(0.5),
         cache_write: Some(2.0),
         context_limit: Some(200_000),
         ..PriceConfig::default()
@@ -259,4 +259,25 @@ fn price_row_states_what_a_model_takes() {
     assert_eq!(defaults.capabilities("demo"), takes(Some(DEMO_CONTEXT), false));
     let offered = |name: &str| defaults.choices().into_iter().find(|choice| choice.name == name).expect(name);
     assert!(offered("gpt-5").takes_images && !offered("demo").takes_images);
+}
+
+#[test]
+fn long_input_has_its_own_price() {
+    let long = LongPriceConfig { above: 200_000, input: 2.0, output: 20.0, cache_read: 0.2 };
+    let row = PriceConfig { model: "m".into(), input: 1.0, output: 10.0, long: Some(long), ..PriceConfig::default() };
+    let options = ModelConfig { prices: vec![row], ..no_provider() };
+    for (input, cached, expected) in
+        [(200_000, 0, 0.2 + 0.01), (200_001, 0, 0.400_002 + 0.02), (1, 200_000, 0.040_002 + 0.02)]
+    {
+        let mut metered = MeteredUsage {
+            model: "m".into(),
+            input_tokens: input,
+            cache_read_tokens: cached,
+            output_tokens: 1_000,
+            ..MeteredUsage::default()
+        };
+        options.apply_price(ProviderApi::Gemini, &mut metered, "");
+        let cost = metered.cost_usd.expect("the model has a price");
+        assert!((cost - expected).abs() < 1e-9, "{input} {cached}: {cost}");
+    }
 }

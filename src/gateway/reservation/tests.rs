@@ -100,6 +100,7 @@ fn limit_of_the_body_is_injected_or_lowered() {
     check(GatewayRoute::Messages, r#" {"model":"m"}"#, 99, Some(r#" {"max_tokens":99,"model":"m"}"#));
     check(GatewayRoute::Messages, r#"{"max_tokens":null}"#, 9, Some(r#"{"max_tokens":9}"#));
     check(GatewayRoute::Messages, r#"{"max_tokens":"1e9"}"#, 9, Some(r#"{"max_tokens":9}"#));
+    check(GatewayRoute::Chat, r#"{"max_tokens":0}"#, 9, Some(r#"{"max_tokens":9}"#));
     check(
         GatewayRoute::Responses,
         r#"{"max_tokens":5,"max_output_tokens":50}"#,
@@ -151,6 +152,15 @@ fn limit_of_a_gemini_body_is_in_its_generation_config() {
 }
 
 #[test]
+fn number_of_answers_must_be_a_positive_integer() {
+    for body in [r#"{"n":4.0}"#, r#"{"n":"4"}"#, r#"{"n":0}"#, r#"{"n":-1}"#] {
+        let error = OutputLimits::read(GatewayRoute::Chat, body.as_bytes()).expect_err(body);
+        assert!(error.contains("must be a positive integer"), "{error}");
+    }
+    assert_eq!(limits(GatewayRoute::Chat, r#"{"n":null}"#).answers, 1);
+}
+
+#[test]
 fn repeated_limit_is_rejected() {
     let error = OutputLimits::read(GatewayRoute::Messages, br#"{"max_tokens":1,"max_tokens":999999}"#);
     assert!(error.expect_err("a field is repeated").contains("duplicate field `max_tokens`"));
@@ -195,8 +205,19 @@ fn demand_is_the_worst_case() {
     let dynamic = r#"{"generationConfig":{"maxOutputTokens":9000,"thinkingConfig":{"thinkingBudget":-1}}}"#;
     check(GatewayRoute::GeminiGenerate, dynamic, (1_000.0, 9_000, 256));
     // No field limits a compaction.
-    check(GatewayRoute::CompactResponses, "{}", (1_000.0, DEFAULT_OUTPUT_TOKENS, DEFAULT_OUTPUT_TOKENS));
+    for body in ["{}", r#"{"max_output_tokens":1}"#] {
+        check(GatewayRoute::CompactResponses, body, (1_000.0, DEFAULT_OUTPUT_TOKENS, DEFAULT_OUTPUT_TOKENS));
+    }
     check(GatewayRoute::Embeddings, r#"{"max_tokens":9}"#, (1_000.0, 0, 0));
+}
+
+#[test]
+fn injected_limit_fits_into_the_context() {
+    for (estimated, wanted) in [(100_000, DEFAULT_OUTPUT_TOKENS), (190_000, 10_000), (900_000, DEFAULT_OUTPUT_TOKENS)] {
+        let bound = InputBound { estimated, largest: estimated };
+        let demand = limits(GatewayRoute::Chat, "{}").demand(GatewayRoute::Chat, &price(), bound);
+        assert_eq!(demand.wanted_tokens, wanted, "{estimated}");
+    }
 }
 
 #[test]

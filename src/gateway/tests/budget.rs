@@ -30,13 +30,13 @@ async fn answer_is_limited_only_with_a_budget() {
     for (path, model, field) in calls {
         fixture.post(path, &streaming(model)).await.text().await;
         let sent = fixture.sent().pop().expect("the provider was called");
-        assert!(sent.contains(&format!(r#""{field}":16384,"#)), "{sent}");
+        assert!(sent.contains(&format!(r#""{field}":8192,"#)), "{sent}");
     }
     let unlimited = GatewayFixture::with_script(responses()).await;
     for (path, model, _) in calls {
         unlimited.post(path, &streaming(model)).await.text().await;
         let sent = unlimited.sent().pop().expect("the provider was called");
-        assert!(!sent.contains("16384"), "{sent}");
+        assert!(!sent.contains("8192"), "{sent}");
     }
 }
 
@@ -57,7 +57,7 @@ async fn call_beyond_the_budget_is_rejected_and_reported() {
     let reply = fixture.post(MESSAGES, &streaming("claude-x")).await;
     assert_eq!(reply.status(), 402);
     assert!(reply.text().await.contains("billing_error"));
-    assert_eq!(fixture.account.notices(), [GatewayNotice::BudgetSpent]);
+    assert_eq!(fixture.account.notices(), [GatewayNotice::BudgetSpent { why: "spent".to_owned() }]);
     assert!(fixture.fake.requests().is_empty());
 }
 
@@ -93,7 +93,7 @@ async fn free_models_pass_a_spent_budget_unchanged() {
 #[tokio::test]
 async fn alias_has_the_price_of_the_model_that_answered() {
     let fixture = with_budget(1.0, (0..3).map(|_| FakeModelResponse::chat(3))).await;
-    for limit in [None, Some(16384)] {
+    for limit in [None, Some(8192)] {
         assert!(fixture.post(CHAT, &streaming("alias")).await.read_rest().await.1);
         let sent: serde_json::Value =
             serde_json::from_str(fixture.sent().last().expect("the provider was called")).expect("the body is JSON");
@@ -170,4 +170,27 @@ async fn metered_calls_need_a_cause() {
     assert!(fixture.fake.requests().is_empty());
     let counted = fixture.post("/anthropic/v1/messages/count_tokens", r#"{"model":"claude-x"}"#).await;
     assert_eq!(counted.status(), 200, "a count of tokens is free");
+}
+
+/// A budget is often set because a call runs away.
+#[tokio::test]
+async fn budget_that_is_set_counts_running_calls() {
+    let script = [FakeModelResponse::anthropic(3).ending_after(1, FakeResponseEnd::Hang)];
+    let fixture = GatewayFixture::with_script(script).await;
+    let mut running = fixture.post(MESSAGES, &streaming("claude-x")).await;
+    running.read_until("w0").await;
+    fixture.account.ledger().set_limit(Some(0.01));
+    assert_eq!(fixture.post(MESSAGES, &streaming("claude-x")).await.status(), 402, "the running call holds the budget");
+}
+
+#[tokio::test(start_paused = true)]
+async fn answer_that_nobody_waits_for_is_charged_by_its_time() {
+    let slow = FakeModelResponse::complete(200, "{}").ending_after(0, FakeResponseEnd::Hang);
+    let fixture = with_budget(1.0, [slow]).await;
+    let body = r#"{"model":"claude-x","max_tokens":500}"#;
+    let given_up = tokio::time::timeout(Duration::from_secs(60), fixture.post(MESSAGES, body)).await;
+    assert!(given_up.is_err(), "the provider does not answer");
+    let notices = fixture.account.wait_for(1).await;
+    let GatewayNotice::Used(used) = &notices[0] else { panic!("{notices:?}") };
+    assert_eq!((used.estimated, used.output_tokens), (true, 500));
 }

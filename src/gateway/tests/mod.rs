@@ -137,7 +137,7 @@ fn options(url: &str) -> ModelConfig {
         model: model.to_owned(),
         input: 1.0,
         output: 10.0,
-        cache_read: 0.5,
+        cache_read: Some(0.5),
         cache_write: Some(2.0),
         context_limit: Some(200_000),
         ..PriceConfig::default()

@@ -9,7 +9,7 @@ fn retrying(notices: &[GatewayNotice]) -> Vec<(u32, &str)> {
             GatewayNotice::Used(_)
             | GatewayNotice::Rejected { .. }
             | GatewayNotice::RetriesEnded { .. }
-            | GatewayNotice::BudgetSpent => None,
+            | GatewayNotice::BudgetSpent { .. } => None,
         }
     }
     notices.iter().filter_map(retry).collect()

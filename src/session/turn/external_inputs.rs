@@ -117,6 +117,17 @@ impl SessionState {
         self.outgoing.retain(|frame| started_id(&frame.command) != Some(ended));
     }
 
+    /// Notes that a budget ends the turn, and reports it once.
+    pub(super) fn budget_spent(&mut self, why: String, d: &mut Transition) {
+        if self.turn.is_none() || self.budget_spent {
+            return;
+        }
+        self.budget_spent = true;
+        let code = "budget_spent".to_owned();
+        let notice = ObservationKind::Notice { code, detail: why, attempts: None, waited_ms: None };
+        d.push_event(EventSource::Server, None, None, observation(notice));
+    }
+
     pub(super) fn turn_ended(
         &mut self,
         turn: &str,
@@ -132,7 +143,10 @@ impl SessionState {
                 // No failure: the state's reason reports it. Queued messages would end the same
                 // way.
                 self.queue_paused = !self.queue.is_empty();
-            } else if let WorkOutcome::Failed { code, detail } = &outcome {
+            }
+            if let WorkOutcome::Failed { code, detail } = &outcome
+                && !(self.budget_spent && matches!(code.as_str(), "budget" | "model_error"))
+            {
                 let error = ObservationKind::Error { code: code.clone(), detail: detail.clone() };
                 d.push_event(EventSource::Agent, None, None, observation(error));
             }

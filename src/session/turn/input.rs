@@ -89,8 +89,10 @@ pub enum SessionInput {
         request: String,
     },
     EscalationDue,
-    /// The gateway rejected a call, because a budget is spent.
-    BudgetSpent,
+    /// The gateway rejected a call, because a budget is spent. `why` names the budget.
+    BudgetSpent {
+        why: String,
+    },
     SandboxLost(SandboxExit),
     SandboxFailed {
         why: String,

@@ -345,7 +345,7 @@ impl SessionState {
             SessionInput::Steered { command } => self.steered(&command, &mut d),
             SessionInput::SteerMissed { command } => self.steer_missed(&command),
             SessionInput::ApprovalRequested { request } => self.approval_requested(request),
-            SessionInput::BudgetSpent => self.budget_spent |= self.turn.is_some(),
+            SessionInput::BudgetSpent { why } => self.budget_spent(why, &mut d),
             SessionInput::EscalationDue => self.escalate(context, &mut d),
             SessionInput::SandboxLost(exit) => self.sandbox_lost(exit, context, &mut d),
             SessionInput::SandboxFailed { why, stderr_tail } => self.sandbox_failed(why, stderr_tail, context, &mut d),

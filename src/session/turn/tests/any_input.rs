@@ -53,7 +53,7 @@ fn any_but_the_end() -> impl Strategy<Value = SessionInput> {
         n().prop_map(|n| SessionInput::Steered { command: format!("command-{n}") }),
         n().prop_map(|n| SessionInput::SteerMissed { command: format!("command-{n}") }),
         Just(SessionInput::EscalationDue),
-        Just(SessionInput::BudgetSpent),
+        Just(SessionInput::BudgetSpent { why: "spent".to_owned() }),
         Just(lost()),
         Just(SessionInput::SandboxFailed { why: "w".into(), stderr_tail: None }),
         n().prop_map(move |n| turn_ended(n, failed())),

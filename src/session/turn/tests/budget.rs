@@ -2,9 +2,13 @@
 
 use super::*;
 
+fn budget_spent() -> SessionInput {
+    SessionInput::BudgetSpent { why: "the session's budget is spent".to_owned() }
+}
+
 /// Returns the inputs until the gateway has rejected a call of the running turn.
 fn denied() -> Vec<SessionInput> {
-    with(working(), &[SessionInput::BudgetSpent])
+    with(working(), &[budget_spent()])
 }
 
 fn reason_after(given: &[SessionInput]) -> Option<String> {
@@ -43,6 +47,19 @@ fn queued_messages_wait_for_a_person() {
 
 #[test]
 fn rejected_call_outside_a_turn_changes_nothing() {
-    check(&[SessionInput::SessionCreated, up()], SessionInput::BudgetSpent, AgentState::Idle, &[], &[]);
-    assert_eq!(reason_after(&[SessionInput::SessionCreated, up(), SessionInput::BudgetSpent]), None);
+    check(&[SessionInput::SessionCreated, up()], budget_spent(), AgentState::Idle, &[], &[]);
+    assert_eq!(reason_after(&[SessionInput::SessionCreated, up(), budget_spent()]), None);
+}
+
+#[test]
+fn rejection_is_reported_once_in_a_turn() {
+    check(&working(), budget_spent(), AgentState::Running, &["notice"], &[]);
+    check(&denied(), budget_spent(), AgentState::Running, &[], &[]);
+}
+
+#[test]
+fn other_failure_of_the_turn_is_still_reported() {
+    let turn = RulesFixture::after(&working()).state.turn.expect("a turn runs").id;
+    let outcome = WorkOutcome::Failed { code: "too_many_steps".into(), detail: "40 steps".into() };
+    check(&denied(), SessionInput::TurnEnded { turn, outcome }, AgentState::Idle, &["error", "is idle"], &[]);
 }
