@@ -1,15 +1,23 @@
-//! Files as the tools read and write them: whole, as text, within limits, replaced atomically.
+//! Files as the tools read and write them: whole, as text, within limits.
 
 use std::{
-    fs::{self, File},
+    fs::{self, File, Metadata},
     io::{self, Read, Write},
+    os::unix::fs::{MetadataExt, OpenOptionsExt},
     path::{Path, PathBuf},
 };
 
+use rustix::{
+    fs::{FallocateFlags, fallocate, listxattr},
+    io::Errno,
+};
 use tokio_util::sync::CancellationToken;
 use ulid::Ulid;
 
 use super::ToolError;
+
+/// First character of some text files. It is no part of the text.
+pub(super) const BYTE_ORDER_MARK: char = '\u{feff}';
 
 /// Largest file that is read as text, in bytes.
 const READ_LIMIT: u64 = 16 * 1024 * 1024;
@@ -78,42 +86,127 @@ pub(super) struct FileReplacement<'a> {
 }
 
 impl FileReplacement<'_> {
-    /// Replaces the file in one step and keeps its permissions. Before that step, a stop leaves
-    /// everything as it was, however long the file system took. The user who stopped may have
-    /// written something newer since.
+    /// Replaces the file by a rename if that keeps all of it: permissions, owner, attributes and
+    /// every name. Otherwise writes in place, as a shell does, also if the directory cannot be
+    /// written or the file is a mount point.
+    ///
+    /// Before the file changes, a stop leaves everything as it was, however long the file system
+    /// took. The user who stopped may have written something newer since.
     pub(super) fn write(&self, stop: &CancellationToken) -> Result<(), ToolError> {
-        let FileReplacement { file, path, content, before } = *self;
+        let FileReplacement { file, path, content, .. } = *self;
         let failed = |error: io::Error| ToolError::Failed(format!("`{path}` cannot be written: {error}"));
-        if file.is_dir() {
-            return Err(ToolError::Failed(format!("`{path}` is a directory; name a file in it")));
-        }
         // A link stays a link. Its target is replaced, or created if missing.
         let target =
             || file.parent().unwrap_or(Path::new("/")).join(fs::read_link(file).unwrap_or_else(|_| file.to_owned()));
         let file = fs::canonicalize(file).unwrap_or_else(|_| target());
+        let old = fs::metadata(&file).ok();
+        match &old {
+            Some(old) if old.is_dir() => {
+                return Err(ToolError::Failed(format!("`{path}` is a directory; name a file in it")));
+            }
+            Some(old) if !old.is_file() => {
+                return Err(ToolError::Failed(format!("`{path}` is not a regular file; use `run` to write to it")));
+            }
+            Some(_) | None => {}
+        }
         if let Some(parent) = file.parent() {
             fs::create_dir_all(parent).map_err(failed)?;
         }
-        // A unique name: a fixed one may belong to another file, or to a pipe that would block.
-        let temporary = file.with_file_name(format!(".{}.new", Ulid::generate()));
-        let mut new = File::create_new(&temporary).map_err(failed)?;
-        let written = new.write_all(content.as_bytes()).map_err(failed).and_then(|()| {
-            if let Ok(old) = fs::metadata(&file) {
-                fs::set_permissions(&temporary, old.permissions()).map_err(failed)?;
+        let error = match TemporaryFile::beside(&file, content, old.as_ref()) {
+            Ok(temporary) => {
+                self.check_current(&file, stop)?;
+                match fs::rename(&temporary.0, &file) {
+                    Ok(()) => return Ok(()),
+                    Err(error) => error,
+                }
             }
-            if before.is_some_and(|before| !has_content(&file, before)) {
-                return Err(ToolError::Failed(format!("`{path}` was changed at the same time; read it again")));
-            }
-            if stop.is_cancelled() {
-                return Err(ToolError::Stopped { what: format!("the change of `{path}`"), partial_result: None });
-            }
-            fs::rename(&temporary, &file).map_err(failed)
-        });
-        written.inspect_err(|_| {
-            // The temporary file is of no use any more; a failure to remove it changes nothing.
-            let _ = fs::remove_file(&temporary);
-        })
+            Err(error) => error,
+        };
+        let disk_full = matches!(error.kind(), io::ErrorKind::StorageFull | io::ErrorKind::QuotaExceeded);
+        if old.is_none() || disk_full {
+            return Err(failed(error));
+        }
+        self.check_current(&file, stop)?;
+        write_in_place(&file, content).map_err(failed)
     }
+
+    fn check_current(&self, file: &Path, stop: &CancellationToken) -> Result<(), ToolError> {
+        let path = self.path;
+        if self.before.is_some_and(|before| !has_content(file, before)) {
+            return Err(ToolError::Failed(format!("`{path}` was changed at the same time; read it again")));
+        }
+        if stop.is_cancelled() {
+            return Err(ToolError::Stopped { what: format!("the change of `{path}`"), partial_result: None });
+        }
+        Ok(())
+    }
+}
+
+/// File beside its target. Removed unless it was renamed.
+struct TemporaryFile(PathBuf);
+
+impl TemporaryFile {
+    /// Writes the file.
+    ///
+    /// # Errors
+    /// Also fails if a rename would change more of the target `old` than its content.
+    fn beside(target: &Path, content: &str, old: Option<&Metadata>) -> io::Result<TemporaryFile> {
+        if old.is_some_and(|old| old.nlink() > 1) || has_attributes(target) {
+            return Err(io::Error::other("it has several names, or attributes"));
+        }
+        // A unique name: a fixed one may belong to another file, or to a pipe that would block.
+        let temporary = TemporaryFile(target.with_file_name(format!(".{}.new", Ulid::generate())));
+        let mut options = File::options();
+        options.write(true).create_new(true);
+        if old.is_some() {
+            options.mode(0o600);
+        }
+        let mut new = options.open(&temporary.0)?;
+        new.write_all(content.as_bytes())?;
+        if let Some(old) = old {
+            let made = new.metadata()?;
+            if (made.uid(), made.gid()) != (old.uid(), old.gid()) {
+                return Err(io::Error::other("it belongs to another user or group"));
+            }
+            new.set_permissions(old.permissions())?;
+        }
+        Ok(temporary)
+    }
+}
+
+impl Drop for TemporaryFile {
+    fn drop(&mut self) {
+        // After a rename nothing has this name. Otherwise the file is of no use any more, and a
+        // failure to remove it changes nothing.
+        let _ = fs::remove_file(&self.0);
+    }
+}
+
+/// Returns `true` if the file has an access list, a capability or another attribute. The label that
+/// SELinux gives to each file does not count: a new file gets its own.
+fn has_attributes(file: &Path) -> bool {
+    let mut names = [0_u8; 4096];
+    match listxattr(file, &mut names) {
+        Ok(length) => {
+            names[..length].split(|byte| *byte == 0).any(|name| !name.is_empty() && name != b"security.selinux")
+        }
+        Err(error) => error == Errno::RANGE,
+    }
+}
+
+/// Replaces the content of an existing file. A full disk leaves the file as it was.
+fn write_in_place(file: &Path, content: &str) -> io::Result<()> {
+    let mut file = File::options().write(true).open(file)?;
+    let (before, after) = (file.metadata()?.len(), content.len() as u64);
+    if after > before
+        && let Err(error @ (Errno::NOSPC | Errno::DQUOT)) =
+            fallocate(&file, FallocateFlags::empty(), before, after - before)
+    {
+        file.set_len(before)?;
+        return Err(error.into());
+    }
+    file.write_all(content.as_bytes())?;
+    file.set_len(after)
 }
 
 fn has_content(file: &Path, content: &str) -> bool {
@@ -149,7 +242,7 @@ fn list(names: &[String]) -> String {
 
 #[cfg(test)]
 mod tests {
-    use std::os::unix::fs::symlink;
+    use std::os::unix::fs::{PermissionsExt, symlink};
 
     use super::*;
 
@@ -208,5 +301,53 @@ mod tests {
             assert!(at("link").is_symlink());
         }
         assert_eq!(left_behind(dir.path()), 0);
+    }
+
+    #[test]
+    fn every_name_and_permission_of_a_file_stays() {
+        let dir = tempfile::tempdir().expect("a directory");
+        let at = |name: &str| dir.path().join(name);
+        for (name, other) in [("one", "two"), ("longer", "x")] {
+            put(&at(name), "first").expect("the file is writable");
+            fs::set_permissions(at(name), fs::Permissions::from_mode(0o640)).expect("the file is the user's");
+            fs::hard_link(at(name), at(other)).expect("a second name");
+            for content in ["second, which is longer", "3rd", ""] {
+                put(&at(name), content).expect("the file is writable");
+                assert_eq!(fs::read_to_string(at(other)).expect("the file exists"), content);
+            }
+            assert_eq!(fs::metadata(at(name)).expect("the file exists").mode() & 0o7777, 0o640);
+        }
+        assert_eq!(left_behind(dir.path()), 0);
+    }
+
+    #[test]
+    fn attributes_of_a_file_stay() {
+        let dir = tempfile::tempdir().expect("a directory");
+        let file = dir.path().join("file");
+        put(&file, "first").expect("the file is writable");
+        if rustix::fs::setxattr(&file, "user.origin", b"here", rustix::fs::XattrFlags::empty()).is_err() {
+            // The file system of the test has no attributes.
+            return;
+        }
+        put(&file, "second").expect("the file is writable");
+        let mut value = [0_u8; 16];
+        let length = rustix::fs::getxattr(&file, "user.origin", &mut value).expect("the attribute stays");
+        assert_eq!(
+            (&value[..length], fs::read(&file).expect("the file exists").as_slice()),
+            (&b"here"[..], &b"second"[..])
+        );
+    }
+
+    #[test]
+    fn pipe_is_not_replaced() {
+        let dir = tempfile::tempdir().expect("a directory");
+        let pipe = dir.path().join("pipe");
+        rustix::fs::mknodat(rustix::fs::CWD, &pipe, rustix::fs::FileType::Fifo, 0o600.into(), 0).expect("a pipe");
+        let written = put(&pipe, "x");
+        assert!(
+            matches!(&written, Err(ToolError::Failed(detail)) if detail.contains("not a regular file")),
+            "{written:?}"
+        );
+        assert!(!fs::metadata(&pipe).expect("the pipe stays").is_file());
     }
 }

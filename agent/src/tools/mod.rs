@@ -213,6 +213,11 @@ fn for_model(text: &str) -> String {
     excerpt(text, MODEL_TEXT_LIMIT).map_or_else(|| text.to_owned(), |cut| cut.text)
 }
 
+/// Returns a line of a file with its number, for a model.
+fn numbered_line(number: usize, line: &str) -> String {
+    format!("{number:>6}\t{line}\n")
+}
+
 /// Returns `text` short enough for a sentence.
 fn shorten_label(text: &str) -> String {
     match text.floor_char_boundary(LABEL_LIMIT) {

@@ -5,7 +5,9 @@ use greenroom_protocol::{Action, Observation, ObservationKind};
 use serde_json::json;
 
 use super::{
-    AgentTool, ToolContext, ToolError, ToolResult, files, for_model, not_a_tool, own_action, schema,
+    AgentTool, ToolContext, ToolError, ToolResult,
+    files::{self, BYTE_ORDER_MARK},
+    for_model, not_a_tool, numbered_line, own_action, schema,
     tool_output::ToolOutput,
 };
 use crate::threads::off_thread;
@@ -39,5 +41,6 @@ async fn read(path: &str, context: &ToolContext<'_>) -> Result<ToolResult, ToolE
 }
 
 fn numbered(text: &str) -> String {
-    text.lines().enumerate().map(|(index, line)| format!("{:>6}\t{line}\n", index + 1)).collect()
+    let text = text.strip_prefix(BYTE_ORDER_MARK).unwrap_or(text);
+    text.lines().enumerate().map(|(index, line)| numbered_line(index + 1, line)).collect()
 }
