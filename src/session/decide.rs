@@ -10,13 +10,11 @@ use super::{
     actor::Session,
     pending::CommitReply,
     request_error::RequestError,
+    title::title_of,
     transition::{DecisionContext, Escalation, NewEvent, Transition},
     turn::SessionInput,
 };
 use crate::{clock, sandbox::SandboxIsolation, store::SessionRecord};
-
-/// Characters of a task that become the session's title.
-const TITLE_CHARS: usize = 80;
 
 /// Longest title that a client may give, in characters.
 ///
@@ -69,8 +67,7 @@ impl Session {
             SessionInput::Start { task: text } | SessionInput::Message { content: text, .. }
                 if self.record.title.is_empty() =>
             {
-                let title = text.trim().lines().next().unwrap_or_default().chars().take(TITLE_CHARS).collect();
-                Some(SessionRecord { title, ..SessionRecord::clone(&self.record) })
+                Some(SessionRecord { title: title_of(text), ..SessionRecord::clone(&self.record) })
             }
             SessionInput::SandboxPhaseChanged { isolation: Some(SandboxIsolation { driver, .. }), .. }
                 if self.record.sandbox != *driver =>

@@ -34,6 +34,7 @@ mod restart;
 mod spending;
 #[cfg(test)]
 pub(crate) mod testkit;
+mod title;
 mod transition;
 mod turn;
 mod usage;

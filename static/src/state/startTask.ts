@@ -101,7 +101,7 @@ export async function startWith(last: { current: StartAttempt | null }, chosen: 
 /** Creates the session, uploads the files and sends the task. Skips completed steps. */
 async function startWithFiles(last: { current: StartAttempt | null }, begun: StartAttempt, rest: NewSession, files: readonly File[]): Promise<string> {
   const { task, key } = begun;
-  const { id } = await createSession({ ...rest, title: task.split("\n", 1)[0]?.slice(0, 80) }, key);
+  const { id } = await createSession(rest, key);
   // The key of a deleted session creates a new one.
   const attempt = (begun.session ?? id) === id ? begun : replaceAttempt(last, begun, { key, session: id });
   last.current = Object.assign(attempt, { session: id });
