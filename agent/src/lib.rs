@@ -18,6 +18,7 @@
 //! | [`gateway`] | a loopback port through which any program reaches the model gateway |
 //! | [`clock`] | timeouts that stand still while the sandbox is paused |
 //! | [`headtail`] | long texts in little memory |
+//! | [`terminal_text`] | a program's output as a terminal shows it |
 //!
 //! The agent has no model key, no actor, no wall-clock time and no `seq`. The server has these.
 
@@ -32,6 +33,7 @@ pub mod open_items;
 pub mod outbox;
 pub mod outgoing;
 pub mod processes;
+pub mod terminal_text;
 mod threads;
 mod tls;
 pub mod tools;

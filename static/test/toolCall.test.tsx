@@ -43,11 +43,14 @@ test("outcomes of a call", () => {
   const ended = (outcome: ToolEnd["outcome"], extras: Record<string, unknown> = {}) => {
     const end = { outcome, at: "", content: "", extras, durationMs: null };
     const row: ToolRow = { kind: "tool", key: "t", seq: 1, source: "agent", name: "run", args: {}, input: noText, output: noText, end };
-    render(<ToolCall key={outcome} row={row} />, root);
+    render(<ToolCall key={JSON.stringify(end)} row={row} />, root);
     return root.querySelector(".outcome")?.textContent;
   };
   assert.equal(ended("ok"), undefined);
   assert.equal(ended("failed", { exit_code: 3 }), "exit 3");
+  assert.equal(ended("failed", { exit_code: 139, signal: "SIGSEGV" }), "SIGSEGV, exit 139");
+  assert.equal(ended("failed", { timed_out: true }), "timed out");
+  assert.equal(ended("failed"), "failed");
   assert.equal(ended("stopped"), "stopped");
   assert.equal(ended("cut"), "cut short");
 });

@@ -314,6 +314,7 @@ async fn speak(outgoing: &OutgoingQueue, mut dice: Rng) {
     let seen = ObservationKind::Run {
         command: String::new(),
         exit_code: Some(0),
+        signal: None,
         duration_ms: 0,
         timed_out: false,
         truncated,

@@ -25,11 +25,14 @@ pub struct Observation {
 #[serde(tag = "observation", content = "extras", rename_all = "snake_case")]
 #[strum(serialize_all = "snake_case")]
 pub enum ObservationKind {
-    /// A command ended. `exit_code` is absent if a signal or the timeout ended the command.
+    /// A command ended. `exit_code` is absent if an interrupt or the timeout ended the command.
+    /// After a signal, `signal` names it (`SIGSEGV`), and `exit_code` is 128 and its number.
     Run {
         command: String,
         #[serde(default, skip_serializing_if = "Option::is_none")]
         exit_code: Option<i32>,
+        #[serde(default, skip_serializing_if = "Option::is_none")]
+        signal: Option<String>,
         duration_ms: u64,
         #[serde(default, skip_serializing_if = "std::ops::Not::not")]
         timed_out: bool,
@@ -327,6 +330,9 @@ impl Observation {
     pub fn summary_line(&self) -> String {
         match &self.kind {
             ObservationKind::Run { timed_out: true, .. } => "The command ran out of time.".to_owned(),
+            ObservationKind::Run { exit_code: Some(code), signal: Some(signal), .. } => {
+                format!("The command was ended by {signal} (exit code {code}).")
+            }
             ObservationKind::Run { exit_code: Some(0), .. } => "Got output.".to_owned(),
             ObservationKind::Run { exit_code: Some(code), .. } => format!("The command failed with exit code {code}."),
             ObservationKind::Run { exit_code: None, .. } => "The command was stopped.".to_owned(),

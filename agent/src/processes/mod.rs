@@ -12,12 +12,24 @@ use std::{
 
 use rustix::process::{Pid, Signal, WaitOptions, kill_process_group, waitpid};
 use tokio::{
-    net::unix::pipe,
+    io::AsyncWriteExt,
     process::{Child, Command},
     signal::unix::{SignalKind, signal},
 };
 
+mod exit;
+mod output;
 mod proc_table;
+
+pub use exit::CommandExit;
+pub use output::OutputReader;
+
+/// Longest command that the shell gets as an argument, in bytes. The kernel accepts about twice as
+/// much.
+const ARGUMENT_LIMIT: usize = 64 * 1024;
+
+/// Script that reads the command from stdin and runs it as an argument would be, without stdin.
+const FROM_STDIN: &str = r#"eval "$(cat)" </dev/null"#;
 
 /// Delay between two scans while a process tree is being killed.
 const KILL_POLL_INTERVAL: Duration = Duration::from_millis(2);
@@ -54,7 +66,7 @@ pub struct RunningCommand {
     /// Pid of the shell, which is also its process group.
     pub pid: i32,
     /// Stdout and stderr, in the order written.
-    pub output: pipe::Receiver,
+    pub output: OutputReader,
 }
 
 impl ChildProcesses {
@@ -70,7 +82,8 @@ impl ChildProcesses {
     /// Runs `command` with a shell in `directory`.
     ///
     /// # Errors
-    /// Fails if the pipe or the shell cannot be made, for example if `directory` is missing.
+    /// Fails if the output or the shell cannot be made, for example if `directory` is missing, and
+    /// for a command with a NUL character.
     pub fn spawn(
         &self,
         item: &str,
@@ -78,14 +91,18 @@ impl ChildProcesses {
         command: &str,
         directory: &Path,
     ) -> io::Result<RunningCommand> {
-        let (output, input) = io::pipe()?;
+        if command.contains('\0') {
+            return Err(io::Error::new(io::ErrorKind::InvalidInput, "it has a NUL character"));
+        }
+        let (output, writer) = OutputReader::open()?;
+        let is_argument = command.len() <= ARGUMENT_LIMIT;
         let mut shell = Command::new(shell());
         shell
-            .args(["-c", command])
+            .args(["-c", if is_argument { command } else { FROM_STDIN }])
             .current_dir(directory)
-            .stdin(Stdio::null())
-            .stdout(input.try_clone()?)
-            .stderr(input)
+            .stdin(if is_argument { Stdio::null() } else { Stdio::piped() })
+            .stdout(writer.try_clone()?)
+            .stderr(writer)
             .process_group(0)
             .envs(self.environment())
             .env(proc_table::ITEM_VARIABLE, item)
@@ -93,11 +110,16 @@ impl ChildProcesses {
                 proc_table::OWNER_VARIABLE,
                 if owner == ProcessOwner::User { proc_table::OWNER_USER } else { "agent" },
             );
-        let child = shell.spawn()?;
+        let mut child = shell.spawn()?;
+        if let Some(mut stdin) = child.stdin.take() {
+            let command = command.to_owned();
+            // A shell that was killed reads no more; its end is reported anyway.
+            tokio::spawn(async move { stdin.write_all(command.as_bytes()).await });
+        }
         // A child that was just spawned and not waited for has a pid.
         let pid = child.id().map_or(0, |pid| pid as i32);
         self.children().insert(pid, item.to_owned());
-        Ok(RunningCommand { child, pid, output: pipe::Receiver::from_owned_fd(output.into())? })
+        Ok(RunningCommand { child, pid, output })
     }
 
     /// Records that a child has been waited for.
@@ -194,6 +216,8 @@ impl ChildProcesses {
             ("PAGER", "cat".to_owned()),
             ("GIT_PAGER", "cat".to_owned()),
             ("GIT_TERMINAL_PROMPT", "0".to_owned()),
+            // Output of a Python program that writes into another program is live too.
+            ("PYTHONUNBUFFERED", "1".to_owned()),
         ];
         if let Some(url) = &self.0.gateway_url {
             environment.extend([

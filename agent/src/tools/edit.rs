@@ -152,7 +152,7 @@ fn limit_lines(lines: &[String]) -> Vec<String> {
 
 /// Returns the lines of a unified diff as they are after the change, with their numbers. After an
 /// omission, lines have none until the next hunk.
-fn numbered_lines(diff: &str) -> String {
+pub(crate) fn numbered_lines(diff: &str) -> String {
     let (mut text, mut number) = (String::new(), None);
     for line in diff.lines() {
         if let Some(hunk) = line.strip_prefix("@@ ") {

@@ -30,6 +30,9 @@ mod think;
 mod tool_output;
 mod write;
 
+pub(crate) use edit::numbered_lines;
+pub(crate) use run::exit_text;
+
 /// Size limit of a result for the model, in bytes.
 const MODEL_TEXT_LIMIT: usize = 30 * 1024;
 

@@ -1,26 +1,27 @@
 //! `run`: runs a shell command and reports its output as it comes.
 
-use std::{fs, future::Future, io, pin::pin, process::ExitStatus, time::Duration};
+use std::{fs, io, time::Duration};
 
 use futures::FutureExt;
 use greenroom_protocol::{Action, DeltaKind, Observation, ObservationKind};
 use serde_json::json;
-use tokio::{io::AsyncReadExt, net::unix::pipe};
 
 use super::{
-    AgentTool, ToolContext, ToolError, ToolResult, not_a_tool, own_action, schema, shorten_label,
+    AgentTool, MODEL_TEXT_LIMIT, ToolContext, ToolError, ToolResult, not_a_tool, own_action, schema, shorten_label,
     tool_output::{FinishedToolOutput, ToolOutput},
 };
 use crate::{
     clock::{self, Stopwatch},
-    processes::RunningCommand,
+    processes::{CommandExit, OutputReader, RunningCommand},
+    terminal_text::TerminalText,
     threads::off_thread,
 };
 
 pub(super) const TOOL: AgentTool = AgentTool {
     name: "run",
     about: "Run a shell command in the working directory. Its stdout and stderr come back together, with the exit code. \
-        It has no terminal and no stdin. Start what must go on running in the background with `&`.",
+        It has no stdin. You read what a terminal shows at the end: no colours, and the last state of a line that is \
+        redrawn. Start what must go on running in the background with `&`.",
     arguments: || schema::object(&["command"], json!({ "command": schema::text("The command line.") })),
     parse: own_action,
     run: |action, context| match action {
@@ -32,13 +33,13 @@ pub(super) const TOOL: AgentTool = AgentTool {
 
 const CHUNK: usize = 16 * 1024;
 
-/// Bytes that are still read after the command has ended. More than a pipe holds, so all output of
-/// the command itself is read. Output of processes left in the background ends here.
+/// Bytes that are still read after the command has ended. More than a terminal or a pipe holds, so
+/// all output of the command itself is read. Output of processes left in the background ends here.
 const DRAIN_LIMIT: usize = 1024 * 1024;
 
 /// End of a command.
 enum CommandEnd {
-    Exited(ExitStatus),
+    Exited(CommandExit),
     /// Killed after this time.
     TimedOut(Duration),
     /// Killed by the user's interrupt.
@@ -56,7 +57,7 @@ async fn run(command: &str, context: &ToolContext<'_>) -> Result<ToolResult, Too
     let end = tokio::select! {
         biased;
         () = context.stop.cancelled() => CommandEnd::Stopped,
-        status = child.wait() => CommandEnd::Exited(status.map_err(ToolError::from_error)?),
+        status = child.wait() => CommandEnd::Exited(status.map_err(ToolError::from_error)?.into()),
         () = watch.reaches(context.timeout) => CommandEnd::TimedOut(context.timeout),
         never = output.stream(context) => match never {},
     };
@@ -72,8 +73,11 @@ async fn run(command: &str, context: &ToolContext<'_>) -> Result<ToolResult, Too
         () = output.drain(context) => {}
     }
     let duration = watch.read();
-    let finished = output.finish().finish(context).await;
-    let done = tool_result(command, &finished, &end, duration);
+    let (text, model_text) = output.finish();
+    let finished = text.finish(context).await;
+    let kind = observation_kind(command, &finished, &end, duration);
+    let observation = Observation { kind, content: finished.content() };
+    let done = ToolResult { observation, model_text: with_end(model_text, &end) };
     match end {
         CommandEnd::Exited(_) | CommandEnd::TimedOut(_) => Ok(done),
         CommandEnd::Stopped => {
@@ -105,35 +109,55 @@ fn describe_command(command: &str) -> String {
     format!("the command `{}`", shorten_label(command))
 }
 
-fn tool_result(command: &str, finished: &FinishedToolOutput, end: &CommandEnd, duration: Duration) -> ToolResult {
-    let exit_code = match end {
-        CommandEnd::Exited(status) => status.code(),
+fn observation_kind(
+    command: &str,
+    finished: &FinishedToolOutput,
+    end: &CommandEnd,
+    duration: Duration,
+) -> ObservationKind {
+    let exit = match end {
+        CommandEnd::Exited(exit) => Some(exit),
         CommandEnd::TimedOut(_) | CommandEnd::Stopped => None,
     };
-    let mut model_text = finished.for_model();
-    if !model_text.is_empty() && !model_text.ends_with('\n') {
-        model_text.push('\n');
-    }
-    model_text.push_str(&match (end, exit_code) {
-        (CommandEnd::Exited(_), Some(code)) => format!("[Exit code {code}.]"),
-        (CommandEnd::Exited(_), None) => "[It was killed by a signal.]".to_owned(),
-        (CommandEnd::TimedOut(limit), _) => format!("[It was killed: it ran longer than {} s.]", limit.as_secs()),
-        (CommandEnd::Stopped, _) => "[It was killed: the user stopped it.]".to_owned(),
-    });
-    let kind = ObservationKind::Run {
+    ObservationKind::Run {
         command: command.to_owned(),
-        exit_code,
+        exit_code: exit.map(|exit| exit.code),
+        signal: exit.and_then(|exit| exit.signal.clone()),
         duration_ms: duration.as_millis() as u64,
         timed_out: matches!(end, CommandEnd::TimedOut(_)),
         truncated: finished.truncated(),
-    };
-    ToolResult { observation: Observation { kind, content: finished.content() }, model_text }
+    }
 }
 
-/// Output of a command. Read only as fast as it is sent, so its own pipe holds back a flood.
+/// Appends the end of the command to its output, for the model.
+fn with_end(mut text: String, end: &CommandEnd) -> String {
+    if !text.is_empty() && !text.ends_with('\n') {
+        text.push('\n');
+    }
+    text.push_str(&match end {
+        CommandEnd::Exited(exit) => exit_text(exit.code, exit.signal.as_deref()),
+        CommandEnd::TimedOut(limit) => format!("[It was killed: it ran longer than {} s.]", limit.as_secs()),
+        CommandEnd::Stopped => "[It was killed: the user stopped it.]".to_owned(),
+    });
+    text
+}
+
+/// Returns the end of a command, for the model.
+pub(crate) fn exit_text(code: i32, signal: Option<&str>) -> String {
+    match signal {
+        // A sandbox ends a process that exceeds its memory by this signal.
+        Some("SIGKILL") => format!("[Exit code {code}: ended by SIGKILL, for example because memory ran out.]"),
+        Some(signal) => format!("[Exit code {code}: ended by {signal}.]"),
+        None => format!("[Exit code {code}.]"),
+    }
+}
+
+/// Output of a command. Read only as fast as it is sent, so the command blocks in a flood.
 struct CommandOutput {
-    pipe: pipe::Receiver,
+    reader: OutputReader,
     text: ToolOutput,
+    /// The same text as a terminal shows it, for the model.
+    shown: TerminalText,
     /// Beginning of a character whose end has not come yet.
     partial_char: Vec<u8>,
     /// Text that was read and is not sent yet.
@@ -144,8 +168,15 @@ struct CommandOutput {
 enum StreamNever {}
 
 impl CommandOutput {
-    fn new(pipe: pipe::Receiver) -> CommandOutput {
-        CommandOutput { pipe, text: ToolOutput::new(), partial_char: Vec::new(), unsent: String::new(), ended: false }
+    fn new(reader: OutputReader) -> CommandOutput {
+        CommandOutput {
+            reader,
+            text: ToolOutput::new(),
+            shown: TerminalText::new(MODEL_TEXT_LIMIT),
+            partial_char: Vec::new(),
+            unsent: String::new(),
+            ended: false,
+        }
     }
 
     /// Reads and sends until dropped. Cancel-safe: no byte that was read is lost.
@@ -156,40 +187,42 @@ impl CommandOutput {
             if self.ended {
                 std::future::pending::<()>().await;
             }
-            match self.pipe.read(&mut chunk).await {
+            match self.reader.read(&mut chunk).await {
                 Ok(0) | Err(_) => self.ended = true,
                 Ok(n) => self.push_bytes(&chunk[..n]),
             }
         }
     }
 
-    /// Reads and sends what the pipe holds now.
+    /// Reads and sends what is there now.
     async fn drain(&mut self, context: &ToolContext<'_>) {
         self.send(context).await;
-        let (mut chunk, mut left) = (vec![0; CHUNK], DRAIN_LIMIT);
-        while left > 0 && !self.ended {
-            match self.pipe.try_read(&mut chunk) {
-                Ok(0) => self.ended = true,
-                Ok(n) => {
-                    left = left.saturating_sub(n);
-                    self.push_bytes(&chunk[..n]);
-                    self.send(context).await;
-                }
-                Err(error) if error.kind() == io::ErrorKind::WouldBlock => match ready_now(&self.pipe).await {
-                    true => {}
-                    false => return,
-                },
-                Err(_) => self.ended = true,
-            }
+        let mut left = DRAIN_LIMIT;
+        while left > 0 && self.read_now(&mut left) {
+            self.send(context).await;
         }
     }
 
-    /// Reads what the pipe holds now, without sending it.
+    /// Reads what is there now, without sending it.
     fn read_available(&mut self) {
-        let (mut chunk, mut left) = (vec![0; CHUNK], DRAIN_LIMIT);
-        while let (true, Ok(n @ 1..)) = (left > 0, self.pipe.try_read(&mut chunk)) {
-            left = left.saturating_sub(n);
-            self.push_bytes(&chunk[..n]);
+        let mut left = DRAIN_LIMIT;
+        while left > 0 && self.read_now(&mut left) {}
+    }
+
+    /// Reads a chunk and takes its length from `left`. Returns `false` if there is nothing.
+    fn read_now(&mut self, left: &mut usize) -> bool {
+        let mut chunk = vec![0; CHUNK];
+        match self.reader.try_read(&mut chunk) {
+            Ok(n @ 1..) => {
+                *left = left.saturating_sub(n);
+                self.push_bytes(&chunk[..n]);
+                true
+            }
+            Err(error) if error.kind() == io::ErrorKind::WouldBlock => false,
+            Ok(0) | Err(_) => {
+                self.ended = true;
+                false
+            }
         }
     }
 
@@ -207,33 +240,29 @@ impl CommandOutput {
         let complete = all.len() - incomplete_char_len(&all);
         self.partial_char = all.split_off(complete);
         let text = String::from_utf8_lossy(&all);
-        self.text.push(&text);
+        self.push_text(&text);
         self.unsent.push_str(&text);
     }
 
-    /// Returns the text. Background processes of the command may go on writing. Their output is
-    /// discarded, and the open pipe keeps them from dying of SIGPIPE.
-    fn finish(mut self) -> ToolOutput {
-        let partial = std::mem::take(&mut self.partial_char);
-        self.text.push(&String::from_utf8_lossy(&partial));
-        if !self.ended {
-            tokio::spawn(async move { tokio::io::copy(&mut self.pipe, &mut tokio::io::sink()).await });
-        }
-        self.text
+    fn push_text(&mut self, text: &str) {
+        self.text.push(text);
+        self.shown.push(text);
     }
-}
 
-/// Returns `true` if the pipe has data now, regardless of the runtime's cached state.
-async fn ready_now(pipe: &pipe::Receiver) -> bool {
-    let mut readable = pin!(pipe.readable());
-    for _ in 0..2 {
-        let ready = futures::future::poll_fn(|cx| std::task::Poll::Ready(readable.as_mut().poll(cx).is_ready())).await;
-        if ready {
-            return true;
+    /// Returns the text, and the text for the model. Background processes of the command may go on
+    /// writing. Their output is discarded, and its open end keeps them from dying of SIGPIPE or
+    /// SIGHUP.
+    fn finish(mut self) -> (ToolOutput, String) {
+        let partial = std::mem::take(&mut self.partial_char);
+        self.push_text(&String::from_utf8_lossy(&partial));
+        if !self.ended {
+            tokio::spawn(async move {
+                let mut chunk = vec![0; CHUNK];
+                while let Ok(1..) = self.reader.read(&mut chunk).await {}
+            });
         }
-        tokio::task::yield_now().await;
+        (self.text, self.shown.finish())
     }
-    false
 }
 
 /// Returns the number of bytes at the end that begin an incomplete character: 0 to 3.

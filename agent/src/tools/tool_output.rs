@@ -7,7 +7,7 @@ use greenroom_protocol::{
     observation::TruncationMark,
 };
 
-use super::{MODEL_TEXT_LIMIT, ToolContext, for_model};
+use super::ToolContext;
 use crate::headtail::HeadTail;
 
 /// Size of one piece, in bytes.
@@ -97,10 +97,6 @@ impl ToolOutput {
 impl FinishedToolOutput {
     pub(super) fn content(&self) -> String {
         if self.in_pieces { self.text.excerpt(CONTENT_LIMIT) } else { self.text.text() }
-    }
-
-    pub(super) fn for_model(&self) -> String {
-        if self.in_pieces { self.text.excerpt(MODEL_TEXT_LIMIT) } else { for_model(&self.text.text()) }
     }
 
     pub(super) fn truncated(&self) -> Option<TruncationMark> {

@@ -10,6 +10,7 @@ use super::{
     conversation::{AgentConversation, AssistantMessage, ToolCallRequest},
     pictures::AttachmentOrigin,
 };
+use crate::{terminal_text, tools};
 
 /// Size limit of one old result for the model, in bytes.
 const RESULT_LIMIT: usize = 30 * 1024;
@@ -134,10 +135,16 @@ fn model_text(observation: &Observation) -> String {
     let short = |text: &String| excerpt(text, RESULT_LIMIT).map_or_else(|| text.clone(), |cut| cut.text);
     let content = short(&observation.content);
     match &observation.kind {
-        ObservationKind::Run { timed_out: true, .. } => format!("{content}\n[It was killed: it ran out of time.]"),
-        ObservationKind::Run { exit_code: Some(code), .. } => format!("{content}\n[Exit code {code}.]"),
-        ObservationKind::Run { exit_code: None, .. } => format!("{content}\n[It was killed.]"),
-        ObservationKind::Edit { diff, .. } => short(diff),
+        ObservationKind::Run { exit_code, signal, timed_out, .. } => {
+            let shown = terminal_text::shown(&observation.content, RESULT_LIMIT);
+            let end = match exit_code {
+                _ if *timed_out => "[It was killed: it ran out of time.]".to_owned(),
+                Some(code) => tools::exit_text(*code, signal.as_deref()),
+                None => "[It was killed.]".to_owned(),
+            };
+            format!("{shown}\n{end}")
+        }
+        ObservationKind::Edit { diff, .. } => tools::numbered_lines(&short(diff)),
         ObservationKind::Error { detail, .. } => short(detail),
         _ if content.is_empty() => observation.summary_line(),
         _ => content,
@@ -224,7 +231,7 @@ mod tests {
             ObservationKind::Error { code: "c".into(), detail: diff.clone() },
         ] {
             let text = model_text(&Observation { kind: observation, content: String::new() });
-            assert!(text.starts_with("BEGIN") && text.ends_with("END") && text.len() < RESULT_LIMIT + 100);
+            assert!(text.starts_with("BEGIN") && text.trim_end().ends_with("END") && text.len() < RESULT_LIMIT + 100);
         }
     }
 

@@ -10,6 +10,7 @@ mod link;
 mod model_mistakes;
 mod pictures;
 mod restore;
+mod run;
 mod search;
 mod session;
 mod stalled;

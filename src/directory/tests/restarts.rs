@@ -88,7 +88,14 @@ async fn user_action_result_names_its_cause_after_restart() {
     let again = harness.open(id).await.expect("the session is restarted");
     again.send(testkit::hello("b")).await.expect("the actor is alive").expect("the hello is accepted");
     let command = "make".to_owned();
-    let seen = ObservationKind::Run { command, exit_code: Some(0), duration_ms: 1, timed_out: false, truncated: None };
+    let seen = ObservationKind::Run {
+        command,
+        exit_code: Some(0),
+        signal: None,
+        duration_ms: 1,
+        timed_out: false,
+        truncated: None,
+    };
     let done =
         AgentReport::Event { item: Some(user_action), body: Observation { kind: seen, content: String::new() }.into() };
     report(&again, "b", 1, vec![done]).await.expect("the report is on disk");

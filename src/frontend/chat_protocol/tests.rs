@@ -92,6 +92,7 @@ fn turn_with_a_tool_becomes_frames() {
     let run = ObservationKind::Run {
         command: "ls".into(),
         exit_code: Some(0),
+        signal: None,
         duration_ms: 1,
         timed_out: false,
         truncated: None,

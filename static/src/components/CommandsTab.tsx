@@ -6,6 +6,7 @@ import { now } from "../clock";
 import { EndFollower } from "../dom/followEnd";
 import { duration, elapsed } from "../format";
 import { useStoredText } from "../storage";
+import { commandEnd } from "../state/commandEnd";
 import { commandsOf, outputOf } from "../state/commands";
 import type { LiveSession } from "../state/liveSession";
 import type { ToolRow } from "../state/rows";
@@ -112,10 +113,9 @@ function CommandOutcome({ row }: { row: ToolRow }) {
   }
   const { outcome, extras, durationMs } = row.end;
   const cut = outcome === "cut" ? "cut short" : "stopped";
-  const code = typeof extras.exit_code === "number" ? `exit ${extras.exit_code}` : extras.timed_out ? "timed out" : cut;
   return (
     <span class={`ending ${outcome}`}>
-      {outcome !== "ok" && <span>{code}</span>}
+      {outcome !== "ok" && <span>{commandEnd(extras) ?? cut}</span>}
       {durationMs !== null && <span>{duration(durationMs)}</span>}
     </span>
   );

@@ -3,6 +3,7 @@
 import { useState } from "preact/hooks";
 import { now } from "../clock";
 import { duration, elapsed, firstLine } from "../format";
+import { commandEnd } from "../state/commandEnd";
 import { diffsOf } from "../state/genericCall";
 import type { ToolRow } from "../state/rows";
 import { truncationOf } from "../wire/eventShape";
@@ -92,10 +93,9 @@ function Clock({ since }: { since: number }) {
 }
 
 function Outcome({ row }: { row: ToolRow }) {
-  const code = row.end?.extras.exit_code;
   switch (row.end?.outcome) {
     case "failed":
-      return <span class="outcome">{row.end.extras.timed_out ? "timed out" : typeof code === "number" ? `exit ${code}` : "failed"}</span>;
+      return <span class="outcome">{commandEnd(row.end.extras) ?? "failed"}</span>;
     case "stopped":
       return <span class="outcome">stopped</span>;
     case "cut":

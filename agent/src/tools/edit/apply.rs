@@ -1,8 +1,8 @@
 //! Position and text of an edit. Pure.
 //!
-//! The new lines are lines, however the position is named: they never continue the line before them,
-//! and the line after them never continues the last one. The exception is an `old` that begins or
-//! ends within a line: the rest of that line stays beside the new text.
+//! The new lines are lines, however the position is named: they never continue the line before
+//! them, and the line after them never continues the last one. The exception is an `old` that
+//! begins or ends within a line: the rest of that line stays beside the new text.
 
 use std::ops::Range;
 

@@ -52,8 +52,12 @@ impl MarkdownExport {
             (_, "message") => section("Agent", text("/content")),
             (_, "think") => format!("\n> {}\n", text("/content").replace('\n', "\n> ")),
             (_, "run") => {
-                let code =
-                    event.pointer("/extras/exit_code").map(|code| format!(" (exit code {code})")).unwrap_or_default();
+                let signal = Some(text("/extras/signal")).filter(|signal| !signal.is_empty());
+                let code = event.pointer("/extras/exit_code").map(|code| match signal {
+                    Some(signal) => format!(" (exit code {code}, {})", one_line(signal)),
+                    None => format!(" (exit code {code})"),
+                });
+                let code = code.unwrap_or_default();
                 format!("\nRan{code}:\n{}{}", fenced("sh", text("/extras/command")), fenced("", text("/content")))
             }
             (_, "edit") => format!("\nEdited `{}`:\n{}", text("/extras/path"), fenced("diff", text("/extras/diff"))),
@@ -134,6 +138,10 @@ mod tests {
         check(
             r#"{"observation":"run","extras":{"command":"ls","exit_code":0},"content":"a\n"}"#,
             "\nRan (exit code 0):\n\n```sh\nls\n```\n\n```\na\n```\n",
+        );
+        check(
+            r#"{"observation":"run","extras":{"command":"x","exit_code":139,"signal":"SIGSEGV"},"content":""}"#,
+            "\nRan (exit code 139, SIGSEGV):\n\n```sh\nx\n```\n\n```\n```\n",
         );
         check(r#"{"observation":"error","extras":{"code":"model_error","detail":"no"}}"#, "\n**Error:** no\n");
         check(r#"{"observation":"error","item":"c1","extras":{"code":"cut","detail":"no"}}"#, "");

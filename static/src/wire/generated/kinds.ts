@@ -29,7 +29,7 @@ export const ACTIONS: Record<Action["action"], KindShape> = {
 };
 
 export const OBSERVATIONS: Record<ObservationKind["observation"], KindShape> = {
-  run: { senders: ["agent"], fields: { command: "string", exit_code: "number?", duration_ms: "number", timed_out: "boolean?", truncated: "object?" } },
+  run: { senders: ["agent"], fields: { command: "string", exit_code: "number?", signal: "string?", duration_ms: "number", timed_out: "boolean?", truncated: "object?" } },
   read: { senders: ["agent"], fields: { path: "string", truncated: "object?" } },
   write: { senders: ["agent"], fields: { path: "string", bytes: "number" } },
   edit: { senders: ["agent"], fields: { path: "string", line: "number", change: "string", lines: "strings", diff: "string" } },

@@ -124,7 +124,7 @@ estimated?: boolean, };
 /**
  * Kind of observation: `"observation"` holds its name, `"extras"` holds the rest.
  */
-export type ObservationKind = { "observation": "run", "extras": { command: string, exit_code?: number, duration_ms: number, timed_out?: boolean, truncated?: TruncationMark, } } | { "observation": "read", "extras": { path: string, truncated?: TruncationMark, } } | { "observation": "write", "extras": { path: string, bytes: number, } } | { "observation": "edit", "extras": { path: string, line: number, change: EditKind, lines: Array<string>, diff: string, } } | { "observation": "browse", "extras": { url: string, title?: string, screenshot?: string, truncated?: TruncationMark, } } | { "observation": "tool", "extras": { kind: ToolKind, 
+export type ObservationKind = { "observation": "run", "extras": { command: string, exit_code?: number, signal?: string, duration_ms: number, timed_out?: boolean, truncated?: TruncationMark, } } | { "observation": "read", "extras": { path: string, truncated?: TruncationMark, } } | { "observation": "write", "extras": { path: string, bytes: number, } } | { "observation": "edit", "extras": { path: string, line: number, change: EditKind, lines: Array<string>, diff: string, } } | { "observation": "browse", "extras": { url: string, title?: string, screenshot?: string, truncated?: TruncationMark, } } | { "observation": "tool", "extras": { kind: ToolKind, 
 /**
  * Call in words, for a person.
  */
