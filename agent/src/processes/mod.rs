@@ -214,6 +214,9 @@ impl ChildProcesses {
         let mut environment = vec![
             ("TERM", "dumb".to_owned()),
             ("PAGER", "cat".to_owned()),
+            // Pagers that end after the first screen, without a question.
+            ("LESS", "-dFX".to_owned()),
+            ("MORE", "-e".to_owned()),
             ("GIT_PAGER", "cat".to_owned()),
             ("GIT_TERMINAL_PROMPT", "0".to_owned()),
             // Output of a Python program that writes into another program is live too.

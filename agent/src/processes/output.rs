@@ -8,14 +8,19 @@ use std::{
 };
 
 use rustix::{
-    fs::{Mode, OFlags},
+    fs::{Mode, OFlags, fchmod},
     pty::{OpenptFlags, openpt, ptsname, unlockpt},
-    termios::{OptionalActions, OutputModes, Winsize, tcgetattr, tcsetattr, tcsetwinsize},
+    termios::{LocalModes, OptionalActions, OutputModes, Winsize, tcgetattr, tcsetattr, tcsetwinsize},
 };
 use tokio::io::{Interest, unix::AsyncFd};
 
-/// Size that programs see. Wide, because some cut their lines at the edge.
-const WINDOW: Winsize = Winsize { ws_row: 50, ws_col: 200, ws_xpixel: 0, ws_ypixel: 0 };
+/// Size that programs see. Wide, because some cut their lines at the edge. High, because a pager
+/// stops after a screen.
+const WINDOW: Winsize = Winsize { ws_row: 2000, ws_col: 200, ws_xpixel: 0, ws_ypixel: 0 };
+
+/// Access to the terminal by its path. Programs open `/dev/stdout` to write. A pager that opens its
+/// terminal to read keys would block.
+const WRITE_ONLY: u32 = 0o200;
 
 /// Reading end of a command's output. Fails with `EIO` after the last writer has closed a terminal.
 ///
@@ -55,9 +60,13 @@ fn open_terminal() -> io::Result<(OwnedFd, OwnedFd)> {
     unlockpt(&reader)?;
     let flags = OFlags::WRONLY | OFlags::NOCTTY | OFlags::CLOEXEC;
     let writer = rustix::fs::open(ptsname(&reader, Vec::new())?, flags, Mode::empty())?;
+    fchmod(&writer, Mode::from_raw_mode(WRITE_ONLY))?;
     let mut modes = tcgetattr(&writer)?;
     modes.output_modes.remove(OutputModes::OPOST);
+    modes.local_modes.remove(LocalModes::ECHO);
     tcsetattr(&writer, OptionalActions::Now, &modes)?;
     tcsetwinsize(&writer, WINDOW)?;
+    // A program that waits for a key sees one, and its read fails.
+    rustix::io::write(&reader, b"\n")?;
     Ok((reader, writer))
 }

@@ -106,9 +106,19 @@ async fn output_of_programs_that_buffer_is_live_and_kept() {
 async fn output_arrives_as_written() {
     let done = ran("printf 'a\\tb\\r\\nc\\033[1m'; echo e >&2; tty < /dev/stdout || true").await;
     assert!(done.content.starts_with("a\tb\r\nc\u{1b}[1me\n"), "{:?}", done.content);
-    // A program that asks at the terminal gets an error, and does not hang.
+    let reopened = ran("echo one > /dev/stdout; echo two > /dev/stderr").await;
+    assert_eq!(reopened.content, "one\ntwo\n");
+}
+
+/// Editors and pagers read keys from the terminal of their output.
+#[tokio::test]
+async fn program_that_waits_for_a_key_gets_an_error() {
     let asked = ran("read answer <&1; echo \"$? $answer\"").await;
     assert!(asked.content.ends_with("1 \n"), "{:?}", asked.content);
+    if std::process::Command::new("python3").arg("--version").output().is_ok() {
+        let waits = ran("python3 -c 'import select; print(select.select([2], [], [])[0])'").await;
+        assert_eq!(waits.content, "[2]\n");
+    }
 }
 
 #[tokio::test]
