@@ -43,7 +43,7 @@ const EXCEPTIONS: [(&str, &str); 2] = [("sandbox", "store::SessionId"), ("gatewa
 /// Crates with the only directory that may name each.
 const FENCES: [(&str, &str); 9] = [
     ("bollard", "sandbox/docker"),
-    ("greenroom_jailer", "sandbox/process"),
+    ("greenroom_jailer", "sandbox"),
     ("sled", "store/local"),
     ("actix_web_actors", "frontend"),
     ("actix_http", "net"),

@@ -8,7 +8,8 @@
 //! ```
 //!
 //! The agent of these tests is a `sh` script. It reports through files in its workspace.
-//! [`isolation`] tests what an agent can reach from inside.
+//! [`isolation`] tests what an agent can reach from inside. [`probes`] is a longer list that needs
+//! the tools of an ordinary system.
 
 use std::time::Duration;
 
@@ -18,11 +19,13 @@ use super::{SandboxError, SandboxPresence};
 
 mod fixture;
 mod isolation;
+mod probes;
 
 pub(crate) use fixture::DriverFixture;
 use fixture::SandboxFixture;
 pub(crate) use fixture::eventually;
 pub(crate) use isolation::*;
+pub(crate) use probes::{ProbeTargets, check_probes};
 
 /// Defines a `#[tokio::test]` for each promise, with the fixture that `$fixture` returns.
 macro_rules! suite {

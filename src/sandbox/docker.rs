@@ -3,6 +3,7 @@
 //! | part | task |
 //! |---|---|
 //! | [`body`] | describes a container: pure, and the only place that does |
+//! | [`seccomp_profile`] | the denied system calls, in the engine's format |
 //! | [`engine`] | calls the engine: a deadline for each call, errors in the project's terms |
 //! | [`start`] | makes a container run, whatever exists already |
 //! | [`pause`] | pauses and unpauses a container, also on an engine that stalls |
@@ -35,6 +36,7 @@ mod body;
 mod engine;
 mod image;
 mod pause;
+mod seccomp_profile;
 mod start;
 #[cfg(test)]
 mod test_image;
@@ -92,9 +94,10 @@ impl DockerDriver {
     /// Fails if the engine does not answer in time, or is not Docker.
     async fn connect(config: Arc<SandboxConfig>, node: String) -> Result<DockerDriver, SandboxError> {
         let host = Some(config.docker_host.clone()).filter(|host| !host.is_empty());
-        let policy = ContainerPolicy { node, config };
         let engine = DockerEngine::find(host).await?;
         let info = engine.call(INFO, engine.client.info()).await?;
+        let selinux = info.security_options.iter().flatten().any(|option| option.contains("name=selinux"));
+        let policy = ContainerPolicy { node, config, selinux };
         Ok(DockerDriver { engine, root: info.docker_root_dir.unwrap_or_default(), policy, pause_locks: Arc::default() })
     }
 
@@ -148,8 +151,8 @@ impl SandboxDriver for DockerDriver {
             None => "shares this machine's kernel".to_owned(),
         };
         format!(
-            "A container with an unprivileged user and no capabilities, and with limits for memory, CPU and processes; \
-             {kernel}. The agent sees its workspace, its home and the configured volumes, and reaches only the configured \
+            "A container with an unprivileged user, no capabilities and a system call filter, and with limits for memory, \
+             CPU and processes; {kernel}. The agent sees its workspace, its home and the configured volumes, and reaches only the configured \
              network."
         )
     }

@@ -1,5 +1,5 @@
-//! First process inside the jail: brings up loopback, drops every privilege, starts the agent, and
-//! reaps orphans.
+//! First process inside the jail: brings up loopback, hides the kernel's files, drops every
+//! privilege, starts the agent, and reaps orphans.
 //!
 //! The process is a fork of the jailer and already isolated. No line of it runs outside the jail.
 
@@ -18,13 +18,14 @@ use std::{
     ptr,
 };
 
+use greenroom_jailer::confinement::{ENVIRONMENT, OOM_SCORE_ADJUSTMENT};
 use greenroom_protocol::sandbox_paths;
 use rustix::{
     process::{DumpableBehavior, Pid, Signal, WaitOptions, set_dumpable_behavior, set_parent_process_death_signal},
     thread::UnshareFlags,
 };
 
-use crate::{privileges, seccomp::SeccompFilters};
+use crate::{kernel_files, landlock_rules::LandlockRules, privileges, seccomp::SeccompFilters};
 
 /// Status byte from the first process to the jailer: the process is inside the jail.
 pub const JAIL_ENTERED: u8 = b'w';
@@ -44,6 +45,7 @@ const PATH: &str = "/usr/local/sbin:/usr/local/bin:/usr/sbin:/usr/bin:/sbin:/bin
 pub struct InitPlan {
     pub session: String,
     pub filters: SeccompFilters,
+    pub landlock: LandlockRules,
     /// User and group to change to, if root built the jail.
     pub user: Option<(u32, u32)>,
 }
@@ -80,17 +82,22 @@ fn jailer_socket() -> UnixStream {
 fn prepare(jailer: &mut UnixStream, plan: &InitPlan) -> io::Result<Pid> {
     let _ = rustix::thread::set_name(c"sandbox-init");
     bring_up_loopback().map_err(|e| with_context("bring up the loopback interface", e))?;
+    prefer_for_oom_kill();
+    if plan.user.is_none() {
+        kernel_files::lower_inotify_quotas();
+    }
+    kernel_files::protect().map_err(|e| with_context("protect the kernel's files", e))?;
     // The builder is about to end. If the jailer ends now, the socket is closed.
     set_parent_process_death_signal(None)?;
     jailer.write_all(&[JAIL_ENTERED])?;
     let mut status = [0];
     jailer.read_exact(&mut status)?;
     hide_cgroup();
-    prefer_for_oom_kill();
     if let Some((uid, gid)) = plan.user {
         become_unprivileged_user(uid, gid).map_err(|e| with_context("become the sandbox's user", e.into()))?;
     }
     privileges::drop_all().map_err(|e| with_context("drop the capabilities", e.into()))?;
+    plan.landlock.apply().map_err(|e| io::Error::other(format!("cannot restrict access by path: {e}")))?;
     // No process inside may read this process, because its memory is a copy of the jailer's.
     set_dumpable_behavior(DumpableBehavior::NotDumpable)?;
     // Not earlier: every change of user resets this setting in the kernel.
@@ -134,7 +141,7 @@ fn hide_cgroup() {
 /// Marks the sandbox as a preferred victim: if the machine runs out of memory, a sandbox ends
 /// before the server and the host's own services.
 fn prefer_for_oom_kill() {
-    let _ = std::fs::write("/proc/self/oom_score_adj", "500");
+    let _ = std::fs::write("/proc/self/oom_score_adj", OOM_SCORE_ADJUSTMENT.to_string());
 }
 
 /// Changes to the sandbox's user. The capabilities stay effective, because dropping them all needs
@@ -178,14 +185,7 @@ fn signal_set(signals: &[i32]) -> libc::sigset_t {
 fn start_agent(plan: &InitPlan) -> io::Result<Pid> {
     let mut agent = Command::new(sandbox_paths::AGENT_BINARY);
     agent.env_clear().current_dir(sandbox_paths::WORKSPACE).stdin(Stdio::from(File::open("/dev/null")?));
-    agent.envs([
-        ("PATH", PATH),
-        ("HOME", sandbox_paths::HOME),
-        ("LANG", "C.UTF-8"),
-        ("USER", "agent"),
-        ("LOGNAME", "agent"),
-    ]);
-    agent.env("GREENROOM_SESSION", &plan.session);
+    agent.envs(ENVIRONMENT).env("PATH", PATH).env("GREENROOM_SESSION", &plan.session);
     // A child inherits the blocked signals. A shell that never receives SIGCHLD would block
     // forever.
     // SAFETY: only async-signal-safe calls are made between fork and exec.

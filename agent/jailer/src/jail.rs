@@ -11,6 +11,10 @@
 //! /dev                     null, zero, full, random, urandom, tty and terminals
 //! ```
 //!
+//! The first process completes the jail from inside: it hides files of the kernel
+//! ([`kernel_files`](crate::kernel_files)) and restricts access by path
+//! ([`landlock_rules`](crate::landlock_rules)).
+//!
 //! Other paths of the host do not exist inside: no `/run`, `/var`, `/root`, `/home`, `/sys`, and so
 //! no socket of the host.
 
@@ -20,19 +24,19 @@ use std::{
     path::Path,
 };
 
-use greenroom_jailer::{landlock_available, request::JailRequest};
+use greenroom_jailer::{confinement, request::JailRequest};
 use greenroom_protocol::sandbox_paths;
-use hakoniwa::{
-    Child, Container, MountOptions, Namespace, Rlimit, Stdio,
-    landlock::{CompatMode, FsAccess, Resource, Ruleset},
+use hakoniwa::{Child, Container, MountOptions, Namespace, Rlimit, Stdio};
+use rustix::{
+    fs::{StatVfsMountFlags, statvfs},
+    process::{Resource, getrlimit},
 };
-use rustix::fs::{StatVfsMountFlags, statvfs};
 
 use crate::init::{self, InitPlan};
 
 /// Programs and their libraries: links into `/usr` on most hosts, directories of their own on
 /// others.
-const PROGRAMS: &[&str] = &["/usr", "/bin", "/sbin", "/lib", "/lib32", "/lib64", "/libx32"];
+pub const PROGRAMS: &[&str] = &["/usr", "/bin", "/sbin", "/lib", "/lib32", "/lib64", "/libx32"];
 
 /// Files in `/etc` that programs read, if the host has them. No keys, no accounts, no host names.
 const ETC_PATHS: &[&str] = &[
@@ -57,14 +61,6 @@ const ETC_PATHS: &[&str] = &[
     "/etc/ssl/openssl.cnf",
     "/etc/terminfo",
 ];
-
-/// Writable devices. The directory itself is read-only, or it would be a file system without a size
-/// limit.
-const DEVICES: &[&str] =
-    &["/dev/null", "/dev/zero", "/dev/full", "/dev/random", "/dev/urandom", "/dev/tty", "/dev/pts", "/dev/ptmx"];
-
-/// Limit of open files: as many as a build or a browser opens, and fewer than the host permits.
-const OPEN_FILES: u64 = 65_536;
 
 /// Jail that is being started. Its first process reports on `control_socket` that it is inside, or
 /// the reason of a failure.
@@ -123,9 +119,6 @@ fn container(request: &JailRequest) -> io::Result<Container> {
     own_directories(&mut container, request)?;
     memory_file_systems(&mut container, request);
     limits(&mut container, request);
-    if landlock_available() {
-        container.landlock_ruleset(landlock(request));
-    }
     Ok(container)
 }
 
@@ -150,13 +143,8 @@ fn etc_files(container: &mut Container, request: &JailRequest) -> io::Result<()>
             bind(container, Path::new(path), path, MountAccess::Read)?;
         }
     }
-    let passwd = format!(
-        "root:x:0:0:root:/nonexistent:/usr/sbin/nologin\nagent:x:{uid}:{gid}:agent:{}:/bin/bash\n\
-         nobody:x:65534:65534:nobody:/nonexistent:/usr/sbin/nologin\n",
-        sandbox_paths::HOME
-    );
-    container.file("/etc/passwd", &passwd);
-    container.file("/etc/group", &format!("root:x:0:\nagent:x:{gid}:\nnogroup:x:65534:\n"));
+    container.file("/etc/passwd", &confinement::passwd_file(uid, gid, "/bin/bash"));
+    container.file("/etc/group", &confinement::group_file(gid));
     container.file("/etc/hosts", "127.0.0.1 localhost greenroom\n::1 localhost\n");
     container.file("/etc/hostname", "greenroom\n");
     container.file("/etc/nsswitch.conf", "passwd: files\ngroup: files\nhosts: files\n");
@@ -222,9 +210,14 @@ fn memory_file_systems(container: &mut Container, request: &JailRequest) {
 fn limits(container: &mut Container, request: &JailRequest) {
     let cgroup = request.cgroup.as_ref();
     container.setrlimit(Rlimit::Core, 0, 0);
-    let open_files =
-        rustix::process::getrlimit(rustix::process::Resource::Nofile).maximum.unwrap_or(OPEN_FILES).min(OPEN_FILES);
-    container.setrlimit(Rlimit::Nofile, open_files, open_files);
+    for (limit, resource, value) in [
+        (Rlimit::Nofile, Resource::Nofile, confinement::OPEN_FILES),
+        (Rlimit::Sigpending, Resource::Sigpending, confinement::PENDING_SIGNALS),
+        (Rlimit::Msgqueue, Resource::Msgqueue, confinement::MESSAGE_QUEUE_BYTES),
+    ] {
+        let value = getrlimit(resource).maximum.map_or(value, |maximum| maximum.min(value));
+        container.setrlimit(limit, value, value);
+    }
     if request.user_namespace && !cgroup.is_some_and(|cgroup| cgroup.limits_pids()) {
         // Since Linux 5.14, counted per user namespace, which is per sandbox. Before, counted per
         // user, and all sandboxes share one user.
@@ -235,26 +228,4 @@ fn limits(container: &mut Container, request: &JailRequest) {
         // far more than a machine has.
         container.setrlimit(Rlimit::Data, request.limits.memory_bytes, request.limits.memory_bytes);
     }
-}
-
-/// Second protection of files. Holds even if a mount below a read-only mount is writable.
-fn landlock(request: &JailRequest) -> Ruleset {
-    let (read, write) = (FsAccess::R, FsAccess::R | FsAccess::W);
-    let mut ruleset = Ruleset::default();
-    ruleset.restrict(Resource::FS, CompatMode::Enforce).allow_path("/", read).allow_path("/proc", write);
-    for path in PROGRAMS.iter().copied().filter(|path| Path::new(path).exists()) {
-        ruleset.allow_path(path, read | FsAccess::X);
-    }
-    for path in DEVICES {
-        ruleset.allow_path(path, write);
-    }
-    ruleset.allow_path("/greenroom/bin", read | FsAccess::X).allow_path("/greenroom/run/agent", write);
-    for path in [sandbox_paths::WORKSPACE, sandbox_paths::HOME, "/tmp", "/dev/shm"] {
-        ruleset.allow_path(path, write | FsAccess::X);
-    }
-    for volume in &request.volumes {
-        let writable = if volume.writable { FsAccess::W } else { FsAccess::empty() };
-        ruleset.allow_path(&volume.inside.to_string_lossy(), read | FsAccess::X | writable);
-    }
-    ruleset
 }

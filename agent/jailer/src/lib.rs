@@ -1,5 +1,6 @@
 //! Types that the server and its jailers share: the jail request and its reply, the files of a
-//! sandbox dir, processes and control groups. The jailer itself is this crate's program.
+//! sandbox dir, processes and control groups. Also the parts of the isolation that all drivers
+//! share. The jailer itself is this crate's program.
 //!
 //! The jailer is a small program of its own because many run at a time. With a fork of it inside
 //! each sandbox, a thousand sandboxes map its pages two thousand times. The kernel checks every
@@ -7,6 +8,8 @@
 //! docs/adr/006-jailer-binary.md.
 
 pub mod cgroup;
+pub mod confinement;
+pub mod denied_syscalls;
 pub mod processes;
 pub mod request;
 pub mod sandbox_dir;

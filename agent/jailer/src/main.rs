@@ -26,6 +26,8 @@ use rustix::{
 
 mod init;
 mod jail;
+mod kernel_files;
+mod landlock_rules;
 mod log;
 mod mount_setup;
 mod oom;
@@ -34,6 +36,7 @@ mod seccomp;
 
 use init::InitPlan;
 use jail::JailHandle;
+use landlock_rules::LandlockRules;
 use oom::OomMonitor;
 use seccomp::SeccompFilters;
 
@@ -143,7 +146,8 @@ fn start(mut request: JailRequest) -> Result<RunningJail, JailReply> {
     let filters = SeccompFilters::compile()
         .map_err(|e| JailReply::Failed(format!("cannot compile the system call filter: {e}")))?;
     let user = (!request.user_namespace).then_some((request.uid, request.gid));
-    let plan = InitPlan { session: request.session.clone(), filters, user };
+    let landlock = LandlockRules::of(&request);
+    let plan = InitPlan { session: request.session.clone(), filters, landlock, user };
     rustix::process::set_child_subreaper(Some(getpid())).map_err(|e| failed("become a subreaper")(e.into()))?;
     let mut handle = jail::build(&request, plan).map_err(failed("build the jail"))?;
     let init = admit(&mut handle, procs_files)?;

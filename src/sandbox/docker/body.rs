@@ -2,15 +2,26 @@
 //! capability or a host namespace. So a request cannot ask for any. The golden test shows the
 //! complete body.
 
-use std::{collections::HashMap, path::Path, sync::Arc};
+use std::{
+    collections::HashMap,
+    path::{Path, PathBuf},
+    sync::Arc,
+};
 
 use bollard::models::{
     ContainerCreateBody, HealthConfig, HostConfig, HostConfigCgroupnsModeEnum, HostConfigLogConfig, Mount,
-    MountBindOptions, MountBindOptionsPropagationEnum, MountType,
+    MountBindOptions, MountBindOptionsPropagationEnum, MountType, ResourcesUlimits,
+};
+use greenroom_jailer::confinement::{
+    ENVIRONMENT, MASKED_PATHS, MESSAGE_QUEUE_BYTES, OOM_SCORE_ADJUSTMENT, OPEN_FILES, PENDING_SIGNALS, group_file,
+    passwd_file,
 };
 use serde_json::Value;
 
-use super::super::{SandboxError, SandboxSpec, sandbox_paths};
+use super::{
+    super::{SandboxError, SandboxSpec, sandbox_paths},
+    seccomp_profile::PROFILE,
+};
 use crate::{
     config::{SandboxConfig, SandboxNetwork, VolumeAccess},
     store::SessionId,
@@ -37,6 +48,9 @@ const SHARED_MEMORY: i64 = 256 << 20;
 pub(super) struct ContainerPolicy {
     pub(super) node: String,
     pub(super) config: Arc<SandboxConfig>,
+    /// True if the engine labels containers with SELinux. Such an engine must write in `/proc`
+    /// after it has made paths read-only.
+    pub(super) selinux: bool,
 }
 
 impl ContainerPolicy {
@@ -68,7 +82,7 @@ pub(super) fn create_body(policy: &ContainerPolicy, spec: &SandboxSpec) -> Resul
         user: Some(format!("{}:{}", spec.uid, spec.gid)),
         // PATH is left to the image, which contains the tools. The engine has a default if the
         // image sets none.
-        env: Some(vec![format!("HOME={}", sandbox_paths::HOME), format!("GREENROOM_SESSION={session}")]),
+        env: Some(environment(&session)),
         // With an explicit entry point, the engine also drops the image's command.
         entrypoint: Some(vec![sandbox_paths::AGENT_BINARY.into()]),
         healthcheck: Some(HealthConfig { test: Some(vec!["NONE".into()]), ..HealthConfig::default() }),
@@ -90,8 +104,11 @@ fn host_config(policy: &ContainerPolicy, spec: &SandboxSpec) -> Result<HostConfi
         runtime: policy.runtime().map(str::to_owned),
         readonly_rootfs: Some(policy.config.readonly_root),
         cap_drop: Some(vec!["ALL".into()]),
-        // The engine's default seccomp profile applies as long as no profile is named here.
-        security_opt: Some(vec!["no-new-privileges:true".into()]),
+        security_opt: Some(vec!["no-new-privileges:true".into(), format!("seccomp={}", *PROFILE)]),
+        masked_paths: Some(MASKED_PATHS.map(str::to_owned).into()),
+        readonly_paths: Some(read_only_paths(policy)),
+        oom_score_adj: Some(OOM_SCORE_ADJUSTMENT.into()),
+        ulimits: Some(ulimits()),
         privileged: Some(false),
         ipc_mode: Some("private".into()),
         cgroupns_mode: Some(HostConfigCgroupnsModeEnum::PRIVATE),
@@ -112,6 +129,30 @@ fn host_config(policy: &ContainerPolicy, spec: &SandboxSpec) -> Result<HostConfi
         mounts: Some(mounts(spec)),
         ..HostConfig::default()
     })
+}
+
+fn environment(session: &str) -> Vec<String> {
+    let session = ("GREENROOM_SESSION", session);
+    ENVIRONMENT.into_iter().chain([session]).map(|(name, value)| format!("{name}={value}")).collect()
+}
+
+/// Returns the paths that are read-only inside.
+///
+/// All of `/proc`. If the engine lacks `CAP_SYS_RESOURCE`, a process could otherwise lower its
+/// `oom_score_adj`.
+fn read_only_paths(policy: &ContainerPolicy) -> Vec<String> {
+    let paths: &[&str] = if policy.selinux { &["/proc/bus", "/proc/irq", "/proc/sys"] } else { &["/proc"] };
+    paths.iter().map(|path| (*path).to_owned()).collect()
+}
+
+fn ulimits() -> Vec<ResourcesUlimits> {
+    let limits =
+        [("core", 0), ("nofile", OPEN_FILES), ("sigpending", PENDING_SIGNALS), ("msgqueue", MESSAGE_QUEUE_BYTES)];
+    let ulimit = |(name, value): (&str, u64)| {
+        let value = i64::try_from(value).ok();
+        ResourcesUlimits { name: Some(name.to_owned()), soft: value, hard: value }
+    };
+    limits.map(ulimit).into()
 }
 
 /// Returns the mount options of `/tmp`.
@@ -148,9 +189,33 @@ fn mounts(spec: &SandboxSpec) -> Vec<Mount> {
         bind(&spec.workspace, sandbox_paths::WORKSPACE, ReadWrite),
         bind(&spec.home, sandbox_paths::HOME, ReadWrite),
     ];
+    let is_covered =
+        |file: &UserFile| spec.volumes.iter().any(|volume| Path::new(file.inside).starts_with(&volume.inside));
+    let user_files = user_files(spec).into_iter().filter(|file| !is_covered(file));
+    mounts.extend(user_files.map(|file| bind(&file.host, file.inside, ReadOnly)));
     mounts
         .extend(spec.volumes.iter().map(|volume| bind(&volume.host, &volume.inside.to_string_lossy(), volume.access)));
     mounts
+}
+
+/// File with names of users, in place of the image's own.
+pub(super) struct UserFile {
+    /// Path on this host, in the session's run directory.
+    pub(super) host: PathBuf,
+    pub(super) inside: &'static str,
+    pub(super) content: String,
+}
+
+/// Returns the files that give the sandbox's user a name and a home. Programs ask for both.
+///
+/// Other accounts of the image lose their names: no process inside can become another user.
+pub(super) fn user_files(spec: &SandboxSpec) -> [UserFile; 2] {
+    let file = |name, inside, content| UserFile { host: spec.run.root().join(name), inside, content };
+    [
+        // The image may have no other shell.
+        file("passwd", "/etc/passwd", passwd_file(spec.uid, spec.gid, "/bin/sh")),
+        file("group", "/etc/group", group_file(spec.gid)),
+    ]
 }
 
 /// Returns a bind mount, which fails if the host directory is missing. The older "binds" create a

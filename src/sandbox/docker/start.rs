@@ -4,7 +4,7 @@
 //! that a start is needed. Usually no container exists, and two calls suffice. If the name is taken
 //! or the image is missing, the engine returns an error. Only then is the container inspected.
 
-use std::time::Duration;
+use std::{fs::Permissions, io, os::unix::fs::PermissionsExt, path::Path, sync::Arc, time::Duration};
 
 use bollard::{
     models::{ContainerCreateBody, ContainerStateStatusEnum},
@@ -40,6 +40,11 @@ pub(super) async fn start(
     image::check_name(&spec.image)?;
     engine_sockets::reject_engine_sockets(spec, engine.socket())?;
     let body = body::create_body(policy, spec)?;
+    for file in body::user_files(spec) {
+        write_if_changed(&file.host, &file.content)
+            .await
+            .map_err(|e| SandboxError::Io { what: "write the names of its users", source: Arc::new(e) })?;
+    }
     let name = policy.container_name(spec.session);
     progress(SandboxPhase::Creating, "");
     let mut detail = "";
@@ -54,6 +59,17 @@ pub(super) async fn start(
         }
     }
     Err(CREATE.overdue())
+}
+
+/// Writes a file unless it has this content already. A running container may have the file mounted.
+async fn write_if_changed(path: &Path, content: &str) -> io::Result<()> {
+    match tokio::fs::read(path).await {
+        Ok(written) if written == content.as_bytes() => Ok(()),
+        Ok(_) | Err(_) => {
+            tokio::fs::write(path, content).await?;
+            tokio::fs::set_permissions(path, Permissions::from_mode(0o644)).await
+        }
+    }
 }
 
 /// Callback for each step of a start.

@@ -40,6 +40,19 @@ pub(crate) fn stubborn() -> &'static str {
     make("greenroom-test-stubborn:latest", &changes, install_busybox)
 }
 
+/// Returns an image without programs, for the programs of this machine at `/usr`.
+pub(crate) fn bare() -> &'static str {
+    make("greenroom-test-bare:latest", &[], |root| {
+        for dir in ["etc", "root", "sbin", "usr", "var", "proc", "sys", "dev", "tmp"] {
+            fs::create_dir_all(root.join(dir)).expect("directory is created");
+        }
+        fs::set_permissions(root.join("root"), fs::Permissions::from_mode(0o700)).expect("mode is set");
+        for link in ["bin", "lib", "lib64"] {
+            symlink(format!("usr/{link}"), root.join(link)).expect("link is created");
+        }
+    })
+}
+
 /// Returns an image with a single unused file.
 pub(crate) fn empty() -> &'static str {
     make("greenroom-test-empty:latest", &[], |root| fs::write(root.join("nothing"), "").expect("file is written"))

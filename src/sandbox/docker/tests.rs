@@ -280,6 +280,34 @@ async fn static_agent_runs_in_an_empty_image() {
         .await;
 }
 
+/// Adds the programs of this machine to a container of [`test_image::bare`].
+fn with_programs(spec: SandboxSpec) -> SandboxSpec {
+    let programs = SandboxVolume { host: "/usr".into(), inside: "/usr".into(), access: VolumeAccess::ReadOnly };
+    SandboxSpec { volumes: vec![programs], ..spec }
+}
+
+/// The probes need more programs than busybox has.
+#[tokio::test]
+async fn escape_attempts_fail_and_tools_work() {
+    if !engine_is_enabled() {
+        return;
+    }
+    let (fixture, targets) = (fixture_with(options(), test_image::bare).await, contract::ProbeTargets::open());
+    fixture
+        .with_sandbox("", async |sandbox| {
+            let agent = sandbox.data().join("probes.sh");
+            fs::write(&agent, format!("#!/bin/sh\n{}\n", targets.script(sandbox.spec.uid, "")))
+                .expect("file is written");
+            fs::set_permissions(&agent, fs::Permissions::from_mode(0o755)).expect("program is executable");
+            let mut spec = with_programs(SandboxSpec { agent, ..sandbox.spec.clone() });
+            spec.limits.memory = bytesize::ByteSize::gib(1);
+            fixture.start(&spec, &|_, _| ()).await.expect("start succeeds");
+            sandbox.exit().await;
+            contract::check_probes(&sandbox.read("seen"));
+        })
+        .await;
+}
+
 #[tokio::test]
 #[ignore = "builds an image with debootstrap, which needs a Debian mirror"]
 async fn isolation_holds_in_a_debian_image() {

@@ -10,7 +10,7 @@ use crate::{
 
 fn policy() -> ContainerPolicy {
     let config = SandboxConfig { readonly_root: true, ..Config::with_data_dir("/x").sandbox };
-    ContainerPolicy { node: "node-1".into(), config: Arc::new(config) }
+    ContainerPolicy { node: "node-1".into(), config: Arc::new(config), selinux: false }
 }
 
 fn spec() -> SandboxSpec {
@@ -40,7 +40,41 @@ fn json(spec: &SandboxSpec) -> Value {
 
 #[test]
 fn body_matches_golden() {
-    assert_eq!(format!("{:#}", json(&spec())), GOLDEN);
+    let mut body = json(&spec());
+    let profile = body["HostConfig"]["SecurityOpt"][1].take();
+    assert_eq!(profile, format!("seccomp={}", *PROFILE));
+    assert_eq!(format!("{body:#}"), GOLDEN);
+}
+
+#[test]
+fn profile_denies_by_call_and_by_argument() {
+    let profile: Value = serde_json::from_str(&PROFILE).expect("the profile is JSON");
+    assert_eq!(profile["defaultAction"], "SCMP_ACT_ALLOW");
+    let rules = profile["syscalls"].as_array().expect("the profile has rules");
+    let rules_of = |name: &str| rules.iter().filter(|rule| rule["names"][0] == name).collect::<Vec<_>>();
+    let [io_uring] = rules_of("io_uring_setup")[..] else { panic!("one rule") };
+    assert_eq!((&io_uring["errnoRet"], &io_uring["args"]), (&1.into(), &Value::Array(Vec::new())));
+    assert_eq!(rules_of("clone3")[0]["errnoRet"], 38);
+    let sockets = rules_of("socket");
+    assert!(
+        sockets.len() > 10 && sockets.iter().all(|rule| rule["args"].as_array().is_some_and(|args| args.len() == 1))
+    );
+}
+
+#[test]
+fn volume_replaces_the_names_of_users() {
+    let targets = |inside: &str| {
+        let volume = SandboxVolume { host: "/srv".into(), inside: inside.into(), access: VolumeAccess::ReadOnly };
+        mounts(&SandboxSpec { volumes: vec![volume], ..spec() }).into_iter().filter_map(|mount| mount.target)
+    };
+    assert_eq!(targets("/etc/passwd").filter(|target| target == "/etc/passwd").count(), 1);
+    assert!(!targets("/etc").any(|target| target == "/etc/passwd" || target == "/etc/group"));
+}
+
+#[test]
+fn engine_with_selinux_may_write_in_proc() {
+    let selinux = ContainerPolicy { selinux: true, ..policy() };
+    assert_eq!(read_only_paths(&selinux), ["/proc/bus", "/proc/irq", "/proc/sys"]);
 }
 
 proptest! {
@@ -82,6 +116,9 @@ const GOLDEN: &str = r#"{
   ],
   "Env": [
     "HOME=/home/agent",
+    "USER=agent",
+    "LOGNAME=agent",
+    "LANG=C.UTF-8",
     "GREENROOM_SESSION=01J00000000000000000000000"
   ],
   "Healthcheck": {
@@ -103,6 +140,35 @@ const GOLDEN: &str = r#"{
       },
       "Type": "json-file"
     },
+    "MaskedPaths": [
+      "/proc/acpi",
+      "/proc/asound",
+      "/proc/cmdline",
+      "/proc/config.gz",
+      "/proc/diskstats",
+      "/proc/driver",
+      "/proc/fs",
+      "/proc/interrupts",
+      "/proc/iomem",
+      "/proc/ioports",
+      "/proc/kallsyms",
+      "/proc/kcore",
+      "/proc/key-users",
+      "/proc/keys",
+      "/proc/kmsg",
+      "/proc/latency_stats",
+      "/proc/modules",
+      "/proc/mtrr",
+      "/proc/partitions",
+      "/proc/sched_debug",
+      "/proc/scsi",
+      "/proc/sysrq-trigger",
+      "/proc/timer_list",
+      "/proc/timer_stats",
+      "/proc/vmallocinfo",
+      "/sys/devices/virtual/powercap",
+      "/sys/firmware"
+    ],
     "Memory": 2147483648,
     "MemorySwap": 2147483648,
     "Mounts": [
@@ -156,6 +222,24 @@ const GOLDEN: &str = r#"{
           "Propagation": "rprivate"
         },
         "ReadOnly": true,
+        "Source": "/data/run/01J00000000000000000000000/passwd",
+        "Target": "/etc/passwd",
+        "Type": "bind"
+      },
+      {
+        "BindOptions": {
+          "Propagation": "rprivate"
+        },
+        "ReadOnly": true,
+        "Source": "/data/run/01J00000000000000000000000/group",
+        "Target": "/etc/group",
+        "Type": "bind"
+      },
+      {
+        "BindOptions": {
+          "Propagation": "rprivate"
+        },
+        "ReadOnly": true,
         "Source": "/srv/sets",
         "Target": "/sets",
         "Type": "bind"
@@ -163,23 +247,50 @@ const GOLDEN: &str = r#"{
     ],
     "NanoCpus": 1500000000,
     "NetworkMode": "none",
+    "OomScoreAdj": 500,
     "PidsLimit": 512,
     "Privileged": false,
+    "ReadonlyPaths": [
+      "/proc"
+    ],
     "ReadonlyRootfs": true,
     "SecurityOpt": [
-      "no-new-privileges:true"
+      "no-new-privileges:true",
+      null
     ],
     "ShmSize": 268435456,
     "Tmpfs": {
       "/tmp": "rw,exec,nosuid,nodev,mode=1777,uid=1000,gid=1001,size=1073741824"
-    }
+    },
+    "Ulimits": [
+      {
+        "Hard": 0,
+        "Name": "core",
+        "Soft": 0
+      },
+      {
+        "Hard": 16384,
+        "Name": "nofile",
+        "Soft": 16384
+      },
+      {
+        "Hard": 1024,
+        "Name": "sigpending",
+        "Soft": 1024
+      },
+      {
+        "Hard": 102400,
+        "Name": "msgqueue",
+        "Soft": 102400
+      }
+    ]
   },
   "Hostname": "greenroom",
   "Image": "debian:bookworm",
   "Labels": {
     "greenroom.node": "node-1",
     "greenroom.session": "01J00000000000000000000000",
-    "greenroom.wall": "f376e592"
+    "greenroom.wall": "59948065"
   },
   "StopSignal": "SIGTERM",
   "User": "1000:1001",
