@@ -13,6 +13,7 @@ use crate::{
     sandbox::{
         SandboxError, SandboxNode, check_volumes_exclude,
         drivers::{DRIVERS, DriverEntry},
+        volume_warnings,
     },
     store,
 };
@@ -51,6 +52,8 @@ pub async fn examine(config: Config) -> Result<(), String> {
         report.push((entry.requirement, driver));
         report.extend(image.map(|image| ("default image", image)));
     }
+    report.push(("sandbox users", users(&config)));
+    report.extend(volumes(&config).into_iter().map(|finding| ("volumes", finding)));
     report.push(("model", model(&config)));
     for (subject, finding) in &report {
         let (mark, text) = match finding {
@@ -113,6 +116,29 @@ async fn driver(config: &Config, entry: &DriverEntry) -> (DoctorFinding, Option<
     // A leftover directory does no harm.
     let _ = std::fs::remove_dir_all(state);
     (finding, entry.has_engine.then_some(image_finding))
+}
+
+/// Reports whose quotas a sandbox can use up.
+fn users(config: &Config) -> DoctorFinding {
+    match config.sandbox.own_uids() {
+        Ok(uids) => DoctorFinding::Fine(format!(
+            "each sandbox runs as a user of its own, with an id from {} to {}",
+            uids.start(),
+            uids.end()
+        )),
+        Err(reason) => DoctorFinding::Missing(format!(
+            "all sandboxes run as user {}: {reason}. One sandbox can use up what the kernel counts per user, such as \
+             inotify instances, queued signals and descriptors in flight; the other sandboxes then get errors",
+            config.sandbox.user().0
+        )),
+    }
+}
+
+/// Reports the volumes that agents cannot use as configured.
+fn volumes(config: &Config) -> Vec<DoctorFinding> {
+    let (uid, gid) = config.sandbox.user();
+    let warnings = volume_warnings(&config.sandbox.volumes, uid, gid);
+    warnings.into_iter().map(|warning| DoctorFinding::Missing(warning.text)).collect()
 }
 
 fn model(config: &Config) -> DoctorFinding {

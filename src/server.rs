@@ -18,8 +18,8 @@ use crate::{
     link::{self, AgentLink},
     net::{self, KeyedThreads},
     sandbox::{
-        DataDirExposed, SandboxDriver, SandboxError, SandboxLocations, SandboxNode, WorkspaceDirs,
-        check_volumes_exclude, remove_tree, sandbox_paths,
+        DataDirExposed, SandboxDriver, SandboxError, SandboxHomes, SandboxLocations, SandboxNode, VolumeWarning,
+        WorkspaceDirs, check_volumes_exclude, remove_tree, sandbox_paths, volume_warnings,
     },
     session,
     store::{self, OpenError, SessionRecord},
@@ -112,6 +112,13 @@ pub async fn start(config: Config) -> Result<RunningServer, StartError> {
     let (uid, gid) = config.sandbox.user();
     let shared = config.sandbox.shared_workspace().map(Into::into);
     let workspaces = WorkspaceDirs { root: data.workspaces(), shared, uid, gid };
+    let volumes = config.sandbox.volumes.clone();
+    // Each session reports the same when its sandbox starts. A volume that hangs delays no start.
+    std::thread::spawn(move || {
+        for VolumeWarning { text, .. } in volume_warnings(&volumes, uid, gid) {
+            warn!("{text}");
+        }
+    });
     let start_limiter = Arc::new(link::StartLimiter::new(config.sandbox.max_starting, config.sandbox.max_waiting));
     let link = Arc::new(link::LinkDeps {
         sandbox: sandbox.clone(),
@@ -121,7 +128,7 @@ pub async fn start(config: Config) -> Result<RunningServer, StartError> {
         dirs: link::SessionDirs {
             runs: data.runs(),
             workspaces: workspaces.clone(),
-            homes: data.homes(),
+            homes: SandboxHomes::open(data.homes(), &config.sandbox)?,
             agent: data.install_agent(AGENT_BINARY)?,
         },
         config: config.clone(),

@@ -18,8 +18,8 @@ mod value;
 
 pub use layers::SettingOrigin;
 pub use load::{ConfigError, ConfigSources};
-pub use sandbox::{DriverChoice, SandboxConfig, SandboxLimits, SandboxNetwork};
-pub use value::{SandboxVolume, SecretString, TimeSpan, UnixId, UsdLimit, VolumeAccess};
+pub use sandbox::{DriverChoice, SandboxConfig, SandboxLimits, SandboxNetwork, SharedUserReason};
+pub use value::{SandboxVolume, SecretString, TimeSpan, UidRange, UnixId, UsdLimit, VolumeAccess};
 
 /// Complete configuration. Every field is a key of `config/default.toml`.
 #[derive(Debug, Clone, PartialEq, Deserialize)]

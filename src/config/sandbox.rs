@@ -2,6 +2,7 @@
 
 use std::{
     fmt,
+    ops::RangeInclusive,
     path::{Path, PathBuf},
 };
 
@@ -9,7 +10,7 @@ use bytesize::ByteSize;
 use greenroom_protocol::sandbox_paths;
 use serde::{Deserialize, Serialize};
 
-use super::value::{SandboxVolume, UnixId};
+use super::value::{SandboxVolume, UidRange, UnixId, VolumeAccess};
 
 /// User and group id of agents if this server runs as root. Unused by other accounts on all known
 /// systems.
@@ -31,6 +32,7 @@ pub struct SandboxConfig {
     pub volumes: Vec<SandboxVolume>,
     pub uid: UnixId,
     pub gid: UnixId,
+    pub uid_range: UidRange,
     /// Makes everything read-only except workspace, home, `/tmp` and volumes. Docker only.
     pub readonly_root: bool,
     /// OCI runtime of the engine (`runsc`, `kata`). Empty: the engine's default.
@@ -93,6 +95,36 @@ impl SandboxConfig {
         )
     }
 
+    /// Returns the user ids of which each sandbox has one of its own.
+    ///
+    /// # Errors
+    /// Returns the reason why all sandboxes share [one user](SandboxConfig::user).
+    pub fn own_uids(&self) -> Result<RangeInclusive<u32>, SharedUserReason> {
+        let uid_map = std::fs::read_to_string("/proc/self/uid_map").unwrap_or_default();
+        self.own_uids_on(rustix::process::geteuid().is_root(), &uid_map)
+    }
+
+    /// `uid_map` is the map of this process's user namespace, as in user_namespaces(7).
+    fn own_uids_on(&self, is_root: bool, uid_map: &str) -> Result<RangeInclusive<u32>, SharedUserReason> {
+        let uids = match &self.uid_range {
+            UidRange::Off => return Err(SharedUserReason::Off),
+            UidRange::Auto if self.uid != UnixId::Auto => return Err(SharedUserReason::NamedUser),
+            UidRange::Auto => UidRange::AUTO,
+            UidRange::Ids(uids) => uids.clone(),
+        };
+        let is_writable = |volume: &&SandboxVolume| volume.access == VolumeAccess::ReadWrite || is_workspace(volume);
+        if let Some(volume) = self.volumes.iter().find(is_writable) {
+            return Err(SharedUserReason::WritableVolume(volume.host.clone()));
+        }
+        if !is_root {
+            return Err(SharedUserReason::NotRoot);
+        }
+        match is_mapped(&uids, uid_map) {
+            true => Ok(uids),
+            false => Err(SharedUserReason::NotMapped(uids)),
+        }
+    }
+
     /// Returns the host directory of a volume at the workspace's path, if any. All sessions share
     /// this directory as their workspace.
     pub fn shared_workspace(&self) -> Option<&Path> {
@@ -108,6 +140,34 @@ impl SandboxConfig {
     pub fn engine_socket(&self) -> Option<PathBuf> {
         self.docker_host.strip_prefix("unix://").map(PathBuf::from)
     }
+}
+
+/// Reason why all sandboxes share one user.
+#[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
+pub enum SharedUserReason {
+    #[error("`sandbox.uid_range` is empty")]
+    Off,
+    #[error("`sandbox.uid` names one user; set `sandbox.uid_range` to a range of ids")]
+    NamedUser,
+    #[error("only a server that runs as root can give each sandbox a user of its own")]
+    NotRoot,
+    #[error(
+        "the sandboxes share the directory `{0}`, whose files they could not write for each other; mount it with `:ro`"
+    )]
+    WritableVolume(PathBuf),
+    #[error("this server's user namespace lacks the user ids {start} to {end}; name others in `sandbox.uid_range`", start = .0.start(), end = .0.end())]
+    NotMapped(RangeInclusive<u32>),
+}
+
+/// Returns true if one line of the map has all of the user ids.
+fn is_mapped(uids: &RangeInclusive<u32>, uid_map: &str) -> bool {
+    uid_map.lines().any(|line| {
+        let mut fields = line.split_whitespace().map(str::parse::<u64>);
+        let (Some(Ok(inside)), Some(Ok(_)), Some(Ok(count))) = (fields.next(), fields.next(), fields.next()) else {
+            return false;
+        };
+        inside <= u64::from(*uids.start()) && u64::from(*uids.end()) < inside + count
+    })
 }
 
 fn is_workspace(volume: &SandboxVolume) -> bool {
@@ -150,6 +210,32 @@ mod tests {
         assert!(uid != 0 && gid != 0);
         (sandbox.uid, sandbox.gid) = (UnixId::Fixed(7), UnixId::Fixed(8));
         assert_eq!(sandbox.user(), (7, 8));
+    }
+
+    #[test]
+    fn each_sandbox_has_a_user_of_its_own_unless_files_are_shared() {
+        const WHOLE_MAP: &str = "         0          0 4294967295\n";
+        let check = |change: &dyn Fn(&mut SandboxConfig), is_root, map: &str, expected| {
+            let mut sandbox = Config::with_data_dir("/x").sandbox;
+            change(&mut sandbox);
+            assert_eq!(sandbox.own_uids_on(is_root, map), expected);
+        };
+        let ids = |ids| move |sandbox: &mut SandboxConfig| sandbox.uid_range = UidRange::Ids(ids);
+        let volume = |text: &'static str| {
+            move |sandbox: &mut SandboxConfig| {
+                sandbox.volumes = vec![SandboxVolume::try_from(text.to_owned()).expect("the volume is valid")];
+            }
+        };
+        check(&|_| {}, true, WHOLE_MAP, Ok(UidRange::AUTO));
+        check(&|_| {}, false, WHOLE_MAP, Err(SharedUserReason::NotRoot));
+        check(&|_| {}, true, "0 100000 65536\n", Err(SharedUserReason::NotMapped(UidRange::AUTO)));
+        check(&|sandbox| sandbox.uid_range = UidRange::Off, true, WHOLE_MAP, Err(SharedUserReason::Off));
+        check(&|sandbox| sandbox.uid = UnixId::Fixed(7), true, WHOLE_MAP, Err(SharedUserReason::NamedUser));
+        check(&|sandbox| ids(5..=6)(sandbox), true, "0 100000 7\n", Ok(5..=6));
+        check(&|sandbox| ids(5..=7)(sandbox), true, "0 100000 7\n", Err(SharedUserReason::NotMapped(5..=7)));
+        check(&volume("/a:/data:ro"), true, WHOLE_MAP, Ok(UidRange::AUTO));
+        check(&volume("/a:/data"), true, WHOLE_MAP, Err(SharedUserReason::WritableVolume("/a".into())));
+        check(&volume("/a:/workspace:ro"), true, WHOLE_MAP, Err(SharedUserReason::WritableVolume("/a".into())));
     }
 
     #[test]

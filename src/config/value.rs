@@ -2,6 +2,7 @@
 
 use std::{
     fmt,
+    ops::RangeInclusive,
     path::{Path, PathBuf},
     str::FromStr,
     time::Duration,
@@ -124,6 +125,43 @@ impl<'de> Deserialize<'de> for UnixId {
             NumberOrText::Text(text) => text.parse().ok().map(UnixId::Fixed),
         }
         .ok_or_else(|| de::Error::custom("must be the number of a user or group, or `auto`"))
+    }
+}
+
+/// User ids of this host, one for each sandbox.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub enum UidRange {
+    /// [`UidRange::AUTO`], unless `sandbox.uid` names a user.
+    Auto,
+    /// No range: all sandboxes share one user.
+    Off,
+    /// Given ids.
+    Ids(RangeInclusive<u32>),
+}
+
+impl UidRange {
+    /// Range that no known system gives to users, containers or services.
+    pub const AUTO: RangeInclusive<u32> = 1_879_048_192..=1_879_113_727;
+}
+
+impl<'de> Deserialize<'de> for UidRange {
+    fn deserialize<D: Deserializer<'de>>(from: D) -> Result<UidRange, D::Error> {
+        let text = String::deserialize(from)?;
+        let ids = || {
+            let (first, last) = text.split_once('-')?;
+            let ids = first.trim().parse::<u32>().ok()?..=last.trim().parse::<u32>().ok()?;
+            // The kernel uses the highest id for "no user".
+            (!ids.is_empty() && *ids.start() > 0 && *ids.end() < u32::MAX).then_some(UidRange::Ids(ids))
+        };
+        match text.trim() {
+            "auto" => Ok(UidRange::Auto),
+            "" => Ok(UidRange::Off),
+            _ => ids().ok_or_else(|| {
+                de::Error::custom(
+                    "must be `auto`, empty, or the first and the last id, such as `200000-265535`; without 0",
+                )
+            }),
+        }
     }
 }
 

@@ -154,6 +154,7 @@ impl Directory {
             effort: new.effort.map_or_else(|| self.gateway.default_effort(), EffortChoice::effort),
             image: new.image.clone(),
             sandbox: self.sandbox.name().to_owned(),
+            sandbox_uid: None,
             directory: new.directory.clone(),
             created_at: now.clone(),
             updated_at: now,

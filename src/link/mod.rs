@@ -6,6 +6,7 @@
 //! - The actor (this file) receives the effects. It starts one supervisor task per sandbox.
 //! - [`sandbox_lifecycle`] is that task: starts the sandbox, dials its agent, and redials until the
 //!   sandbox is gone.
+//! - [`sandbox_preparation`] creates the directories of a sandbox, and gives them to its user.
 //! - [`connection`] serves one WebSocket: reports and deltas in, commands and acknowledgements out.
 //! - [`egress`] connects the sandbox to the gateway.
 //! - [`start_limiter`] limits the starts of all links of the process.
@@ -15,6 +16,7 @@ mod egress;
 mod frames;
 mod handshake;
 mod sandbox_lifecycle;
+mod sandbox_preparation;
 mod start_limiter;
 #[cfg(test)]
 mod tests;
@@ -39,7 +41,7 @@ use crate::{
     actor_registry::{ActorEntry, ActorKind, ActorRegistry},
     config::Config,
     gateway::Gateway,
-    sandbox::{RunDir, SandboxDriver, SandboxError, WorkspaceDirs},
+    sandbox::{RunDir, SandboxDriver, SandboxError, SandboxHomes, WorkspaceDirs},
     session::{
         Session, SessionBudget,
         effect::{AfterStop, AgentDelivery, Effect, InFlightStops, LinkPort, RecordedSandbox},
@@ -60,11 +62,11 @@ pub struct LinkDeps {
 }
 
 /// Directories of the sessions on this host.
-#[derive(Debug, Clone)]
+#[derive(Debug)]
 pub struct SessionDirs {
     pub runs: PathBuf,
     pub workspaces: WorkspaceDirs,
-    pub homes: PathBuf,
+    pub homes: SandboxHomes,
     /// Path of the agent's binary.
     pub agent: PathBuf,
 }
@@ -79,6 +81,8 @@ pub struct AgentLink {
     budget: Arc<SessionBudget>,
     entry: Arc<ActorEntry>,
     image: String,
+    /// User id of the last sandbox, if the session had one.
+    recorded_uid: Option<u32>,
     /// Connects the sandbox to the gateway. Present while the session has a sandbox.
     egress: Option<Arc<ModelEgress>>,
     /// Supervises the sandbox from its start to its exit.
@@ -117,6 +121,7 @@ impl AgentLink {
             budget,
             entry,
             image: record.image.clone().unwrap_or_else(|| parts.config.sandbox.image.clone()),
+            recorded_uid: record.sandbox_uid,
             egress: None,
             supervision: None,
             deliveries: None,
@@ -142,6 +147,7 @@ impl AgentLink {
             run: RunDir::of(&self.parts.dirs.runs, self.id),
             egress,
             image: self.image.clone(),
+            recorded_uid: self.recorded_uid,
             pause_flag: self.pause_flag.clone(),
             entry: self.entry.clone(),
             start_mutex: self.start_mutex.clone(),

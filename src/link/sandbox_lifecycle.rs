@@ -4,7 +4,6 @@
 use std::{
     future::poll_fn,
     io,
-    path::Path,
     rc::Rc,
     sync::{Arc, PoisonError},
     task::Poll,
@@ -29,9 +28,7 @@ use super::{
 use crate::{
     actor_registry::ActorEntry,
     net::wake_batch::PollWhenWoken,
-    sandbox::{
-        RunDir, SandboxDriver, SandboxError, SandboxExit, SandboxIsolation, SandboxPresence, SandboxSpec, session_dir,
-    },
+    sandbox::{RunDir, SandboxDriver, SandboxError, SandboxExit, SandboxIsolation, SandboxPresence},
     session::{
         Session,
         effect::{AgentDelivery, RecordedSandbox},
@@ -68,6 +65,8 @@ pub(super) struct SandboxSupervisor {
     pub(super) run: RunDir,
     pub(super) egress: Arc<ModelEgress>,
     pub(super) image: String,
+    /// User id of the last sandbox, if the session had one.
+    pub(super) recorded_uid: Option<u32>,
     pub(super) pause_flag: Arc<PauseFlag>,
     /// Entry of the link in the actor registry, which shows the link's state.
     pub(super) entry: Arc<ActorEntry>,
@@ -269,7 +268,9 @@ impl SandboxSupervisor {
                 }
             }
         };
-        start_limiter.count_waiting(sandbox.fetch(&self.image, &self.progress_callback())).await?;
+        let progress = self.progress_callback();
+        let report = |phase, detail: &str| progress(phase, detail, None);
+        start_limiter.count_waiting(sandbox.fetch(&self.image, &report)).await?;
         drop(image_guard);
         self.entry.set_state("starting the sandbox");
         self.start_without_fetch(recorded).await
@@ -285,8 +286,8 @@ impl SandboxSupervisor {
         if recorded != RecordedSandbox::Down {
             // A running sandbox works on while other sandboxes start. Its model egress and its
             // clients must not queue behind those starts. All directories exist already, so
-            // `prepare` is fast here.
-            self.prepare()().map_err(prepare_failed)?;
+            // this is fast.
+            self.open_run_dir()().map_err(prepare_failed)?;
             permit = start_limiter.recheck_permit().await;
             is_present = sandbox.presence(self.id).await.map_err(SandboxStartError::Unknown)?.is_some();
         }
@@ -304,10 +305,6 @@ impl SandboxSupervisor {
         let started = tokio::spawn(async move {
             let _until_done = (permit, start_guard);
             if !is_present {
-                // Runs on a blocking thread: a slow or hanging disk must not block the other
-                // sessions of this thread.
-                let spec = spawn_blocking(prepare).await.unwrap_or_else(|e| Err(io::Error::other(e)));
-                let spec = spec.map_err(prepare_failed)?;
                 if recorded == RecordedSandbox::Down
                     && let Some(SandboxPresence::Running | SandboxPresence::Paused) =
                         sandbox.presence(id).await.map_err(SandboxStartError::Unknown)?
@@ -316,7 +313,16 @@ impl SandboxSupervisor {
                     // executed. Its agent may still work on a turn that the journal has ended.
                     sandbox.stop(id).await?;
                 }
-                sandbox.start(&spec, &progress).await?;
+                // Runs on a blocking thread: a slow or hanging disk must not block the other
+                // sessions of this thread.
+                let prepared = spawn_blocking(prepare).await.unwrap_or_else(|e| Err(io::Error::other(e)));
+                let (spec, warnings) = prepared.map_err(prepare_failed)?;
+                let isolation = || {
+                    let (driver, description) = (sandbox.name(), sandbox.isolation());
+                    SandboxIsolation { driver, uid: spec.uid, description, warnings: warnings.clone() }
+                };
+                let report = |phase, detail: &str| progress(phase, detail, Some(&isolation));
+                sandbox.start(&spec, &report).await?;
             }
             apply_pause_flag(&*sandbox, id, &pause_flag).await;
             Ok(if is_present { SandboxOrigin::AlreadyRunning } else { SandboxOrigin::StartedNow })
@@ -324,17 +330,17 @@ impl SandboxSupervisor {
         started.await.unwrap_or_else(|e| Err(failed(e.to_string())))
     }
 
-    /// Returns a callback that reports the driver's progress to the session.
-    fn progress_callback(&self) -> impl Fn(SandboxPhase, &str) + Send + Sync + 'static {
-        let (sandbox, session) = (self.parts.sandbox.clone(), self.session.clone());
+    /// Returns a callback that reports the driver's progress to the session. A start also passes
+    /// the isolation of its sandbox.
+    fn progress_callback(&self) -> impl Fn(SandboxPhase, &str, Option<IsolationOf<'_>>) + Send + Sync + 'static {
+        let session = self.session.clone();
         let last = std::sync::Mutex::new(None::<Instant>);
-        move |phase, detail| {
+        move |phase, detail, isolation| {
             let mut last = last.lock().unwrap_or_else(PoisonError::into_inner);
             match phase {
                 // Never reached for a sandbox that already runs.
                 SandboxPhase::Starting => {
-                    let isolation = SandboxIsolation { driver: sandbox.name(), description: sandbox.isolation() };
-                    report_phase(&session, phase, detail, Some(isolation));
+                    report_phase(&session, phase, detail, isolation.map(|isolation| isolation()));
                 }
                 SandboxPhase::Pulling if last.is_none_or(|last| last.elapsed() >= PROGRESS_INTERVAL) => {
                     *last = Some(Instant::now());
@@ -342,39 +348,6 @@ impl SandboxSupervisor {
                 }
                 _ => {}
             }
-        }
-    }
-
-    /// Returns a closure that creates the sandbox's directories and opens its model egress.
-    /// Existing directories are kept.
-    ///
-    /// # Errors
-    /// The closure fails with the path that could not be created.
-    fn prepare(&self) -> impl FnOnce() -> io::Result<SandboxSpec> + Send + 'static {
-        let (id, parts, egress) = (self.id, self.parts.clone(), self.egress.clone());
-        let (run, image) = (self.run.clone(), self.image.clone());
-        move || {
-            let LinkDeps { gateway, dirs, config, .. } = &*parts;
-            let (uid, gid) = config.sandbox.user();
-            let at = |path: &Path| {
-                let path = path.display().to_string();
-                move |e: io::Error| io::Error::new(e.kind(), format!("`{path}`: {e}"))
-            };
-            run.prepare(uid, gid).map_err(at(run.root()))?;
-            egress.open(gateway, || run.bind_gateway()).map_err(at(run.root()))?;
-            Ok(SandboxSpec {
-                session: id,
-                image,
-                agent: dirs.agent.clone(),
-                workspace: dirs.workspaces.dir_of(id).map_err(at(&dirs.workspaces.root))?,
-                home: session_dir(&dirs.homes, id, uid, gid).map_err(at(&dirs.homes))?,
-                volumes: config.sandbox.mounted_volumes().cloned().collect(),
-                uid,
-                gid,
-                limits: config.sandbox.limits,
-                network: config.sandbox.network.clone(),
-                run,
-            })
         }
     }
 
@@ -414,6 +387,9 @@ impl SandboxSupervisor {
         SupervisionEnd::SandboxFailed { reason: reason.to_owned(), stderr_tail: logs }
     }
 }
+
+/// Describes the isolation of a sandbox that is being started.
+type IsolationOf<'a> = &'a dyn Fn() -> SandboxIsolation;
 
 /// Returns the backoff after a failed dial: a sixteenth of the time waited so far. A starting agent
 /// is reached at once, and an agent that does not listen costs little.

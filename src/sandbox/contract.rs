@@ -20,12 +20,14 @@ use super::{SandboxError, SandboxPresence};
 mod fixture;
 mod isolation;
 mod probes;
+mod quotas;
 
 pub(crate) use fixture::DriverFixture;
 use fixture::SandboxFixture;
 pub(crate) use fixture::eventually;
 pub(crate) use isolation::*;
 pub(crate) use probes::{ProbeTargets, check_probes};
+pub(crate) use quotas::greedy_sandbox_leaves_quotas_to_its_neighbour;
 
 /// Defines a `#[tokio::test]` for each promise, with the fixture that `$fixture` returns.
 macro_rules! suite {

@@ -30,18 +30,24 @@ mod docker;
 pub mod driver_migration;
 pub mod drivers;
 mod engine_sockets;
+mod homes;
 mod keyed_mutex;
 mod process;
 pub mod remove_tree;
 mod run_dir;
+mod tree_owner;
 mod volume_exposure;
+mod volume_warnings;
 mod workspace;
 
 pub use driver_migration::{DriverMigration, SandboxLocations};
 pub use drivers::SandboxNode;
+pub use homes::{SandboxHome, SandboxHomes};
 pub use keyed_mutex::KeyedMutex;
 pub use run_dir::RunDir;
+pub use tree_owner::change_owner;
 pub use volume_exposure::{DataDirExposed, check_volumes_exclude};
+pub use volume_warnings::{VolumeWarning, volume_warnings};
 pub use workspace::{ExistingFilePolicy, InnerPath, InvalidInnerPath, UploadOutcome, WorkspaceDirs, session_dir};
 
 /// Specification of one sandbox.
@@ -80,13 +86,17 @@ pub struct SandboxExit {
     pub stderr_tail: String,
 }
 
-/// Driver of a sandbox and the isolation it provides.
+/// Driver and user of a sandbox, and the isolation that the driver provides.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct SandboxIsolation {
     /// [Name](SandboxDriver::name) of the driver.
     pub driver: &'static str,
+    /// User id of the agent on this host.
+    pub uid: u32,
     /// [Isolation](SandboxDriver::isolation) of the driver, in words for the user.
     pub description: String,
+    /// Warnings about the directories that are mounted into the sandbox.
+    pub warnings: Vec<VolumeWarning>,
 }
 
 /// Sandbox that a driver found on this host.

@@ -20,7 +20,7 @@ use std::{
 use rustix::fs::{Mode, OFlags, openat};
 use tokio::net::{UnixListener, UnixStream};
 
-use super::remove_tree;
+use super::{remove_tree, workspace::create_owned_dir};
 use crate::store::SessionId;
 
 /// Run directory of one session.
@@ -37,18 +37,11 @@ impl RunDir {
 
     /// Creates the directories if they are missing. A running sandbox may be using them.
     ///
-    /// The agent's part belongs to `uid` and `gid`. Its permissions are reset, so an agent that
-    /// removed its own permissions gets in again.
+    /// The agent's part belongs to `uid` and `gid` if it is new, and keeps its owner otherwise. Its
+    /// permissions are reset, so an agent that removed its own permissions gets in again.
     pub fn prepare(&self, uid: u32, gid: u32) -> io::Result<()> {
-        let mut dirs = fs::DirBuilder::new();
-        dirs.recursive(true).mode(0o711);
-        dirs.create(self.gateway())?;
-        dirs.create(self.agent())?;
-        fs::set_permissions(self.agent(), PermissionsExt::from_mode(0o711))?;
-        if rustix::process::geteuid().is_root() {
-            std::os::unix::fs::chown(self.agent(), Some(uid), Some(gid))?;
-        }
-        Ok(())
+        fs::DirBuilder::new().recursive(true).mode(0o711).create(self.gateway())?;
+        create_owned_dir(&self.agent(), 0o711, uid, gid)
     }
 
     /// Returns the directory that is mounted into the sandbox, read-only.

@@ -33,6 +33,7 @@ pub struct WorkspaceDirs {
     pub root: PathBuf,
     /// Workspace that all sessions share, in place of one each (`SANDBOX_VOLUMES=…:/workspace`).
     pub shared: Option<PathBuf>,
+    /// User and group of a new workspace. The first start of the sandbox may change them.
     pub uid: u32,
     pub gid: u32,
 }
@@ -94,9 +95,13 @@ impl WorkspaceDirs {
     pub fn receive(&self, session: SessionId, path: &InnerPath) -> io::Result<IncomingFile> {
         let flags = OFlags::DIRECTORY | OFlags::NOFOLLOW | OFlags::CLOEXEC | OFlags::RDONLY;
         let mut dir = rustix::fs::open(self.dir_of(session)?, OFlags::DIRECTORY | OFlags::CLOEXEC, Mode::empty())?;
+        let owner = self.owner_of_uploads(&dir)?;
         for name in &path.dirs {
             match rustix::fs::mkdirat(&dir, name, Mode::from_raw_mode(0o755)) {
-                Ok(()) => self.chown_to_sandbox(&dir, name)?,
+                Ok(()) if rustix::process::geteuid().is_root() => {
+                    rustix::fs::chownat(&dir, name, Some(owner.0), Some(owner.1), AtFlags::SYMLINK_NOFOLLOW)?;
+                }
+                Ok(()) => {}
                 Err(Errno::EXIST) => {}
                 Err(e) => return Err(e.into()),
             }
@@ -104,7 +109,7 @@ impl WorkspaceDirs {
         }
         let (file, draft) = create_draft(&dir)?;
         if rustix::process::geteuid().is_root() {
-            rustix::fs::fchown(&file, Some(Uid::from_raw(self.uid)), Some(Gid::from_raw(self.gid)))?;
+            rustix::fs::fchown(&file, Some(owner.0), Some(owner.1))?;
         }
         Ok(IncomingFile { file: file.into(), destination: FileDestination { dir, draft, name: path.name.clone() } })
     }
@@ -133,26 +138,38 @@ impl WorkspaceDirs {
         File::open(format!("/proc/self/fd/{}", located.as_raw_fd()))
     }
 
-    fn chown_to_sandbox(&self, dir: &OwnedFd, name: &str) -> io::Result<()> {
-        if rustix::process::geteuid().is_root() {
-            let (uid, gid) = (Uid::from_raw(self.uid), Gid::from_raw(self.gid));
-            rustix::fs::chownat(dir, name, Some(uid), Some(gid), AtFlags::SYMLINK_NOFOLLOW)?;
-        }
-        Ok(())
+    /// Returns the user and group of uploads: those of the workspace, or the configured ones in a
+    /// shared workspace.
+    fn owner_of_uploads(&self, workspace: &OwnedFd) -> io::Result<(Uid, Gid)> {
+        let (uid, gid) = match self.shared {
+            Some(_) => (self.uid, self.gid),
+            None => rustix::fs::fstat(workspace).map(|found| (found.st_uid, found.st_gid))?,
+        };
+        Ok((Uid::from_raw(uid), Gid::from_raw(gid)))
     }
 }
 
-/// Creates the directory of `session` below `parent`, owned by the sandbox's user.
+/// Creates the directory of `session` below `parent`, owned by the sandbox's user. A directory that
+/// exists keeps its owner.
 ///
 /// Permissions are reset, so the next start has access whatever an agent changed.
 pub fn session_dir(parent: &Path, session: SessionId, uid: u32, gid: u32) -> io::Result<PathBuf> {
     let path = parent.join(session.to_string());
-    std::fs::DirBuilder::new().recursive(true).mode(0o700).create(&path)?;
-    std::fs::set_permissions(&path, std::os::unix::fs::PermissionsExt::from_mode(0o700))?;
-    if rustix::process::geteuid().is_root() {
-        chown(&path, Some(uid), Some(gid))?;
-    }
+    std::fs::create_dir_all(parent)?;
+    create_owned_dir(&path, 0o700, uid, gid)?;
     Ok(path)
+}
+
+/// Creates a directory for a sandbox's user, and resets the permissions of one that exists. Its
+/// owner may be the user of a running sandbox.
+pub(super) fn create_owned_dir(path: &Path, mode: u32, uid: u32, gid: u32) -> io::Result<()> {
+    match std::fs::DirBuilder::new().mode(mode).create(path) {
+        Ok(()) if rustix::process::geteuid().is_root() => chown(path, Some(uid), Some(gid))?,
+        Ok(()) => {}
+        Err(e) if e.kind() == io::ErrorKind::AlreadyExists => {}
+        Err(e) => return Err(e),
+    }
+    std::fs::set_permissions(path, std::os::unix::fs::PermissionsExt::from_mode(mode))
 }
 
 /// Creates an unnamed file, which vanishes with its descriptor.

@@ -69,10 +69,11 @@ impl Session {
             {
                 Some(SessionRecord { title: title_of(text), ..SessionRecord::clone(&self.record) })
             }
-            SessionInput::SandboxPhaseChanged { isolation: Some(SandboxIsolation { driver, .. }), .. }
-                if self.record.sandbox != *driver =>
+            SessionInput::SandboxPhaseChanged { isolation: Some(SandboxIsolation { driver, uid, .. }), .. }
+                if self.record.sandbox != *driver || self.record.sandbox_uid != Some(*uid) =>
             {
-                Some(SessionRecord { sandbox: (*driver).to_owned(), ..SessionRecord::clone(&self.record) })
+                let (sandbox, sandbox_uid) = ((*driver).to_owned(), Some(*uid));
+                Some(SessionRecord { sandbox, sandbox_uid, ..SessionRecord::clone(&self.record) })
             }
             _ => None,
         }

@@ -61,6 +61,7 @@ pub(crate) fn record(title: &str) -> SessionRecord {
         effort: None,
         image: None,
         sandbox: "process".into(),
+        sandbox_uid: None,
         directory: None,
         created_at: "2026-01-01T00:00:00.000Z".into(),
         updated_at: "2026-01-01T00:00:00.000Z".into(),

@@ -134,6 +134,9 @@ pub struct SessionRecord {
     pub image: Option<String>,
     /// Sandbox driver that started the session last: `docker` or `process`.
     pub sandbox: String,
+    /// User id of the session's last sandbox, on the host. Absent before the first start.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub sandbox_uid: Option<u32>,
     /// Working directory of commands, inside the sandbox.
     pub directory: Option<String>,
     /// RFC 3339, UTC, milliseconds.

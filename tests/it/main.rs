@@ -31,3 +31,4 @@ mod streams;
 mod sweeps;
 mod transfers;
 mod upgrades;
+mod users;

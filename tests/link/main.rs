@@ -28,8 +28,8 @@ use greenroom::{
     gateway::Gateway,
     link::{AgentLink, LinkDeps, SessionDirs, StartLimiter},
     sandbox::{
-        FoundSandbox, ProgressCallback, RunDir, SandboxDriver, SandboxError, SandboxExit, SandboxPresence, SandboxSpec,
-        SandboxStats, WorkspaceDirs,
+        FoundSandbox, ProgressCallback, RunDir, SandboxDriver, SandboxError, SandboxExit, SandboxHomes,
+        SandboxPresence, SandboxSpec, SandboxStats, WorkspaceDirs,
     },
     session::{
         ServerSpending, Session, SessionDeps,
@@ -110,7 +110,7 @@ impl LinkHistories {
             dirs: SessionDirs {
                 runs: at("r"),
                 workspaces: WorkspaceDirs { root: at("w"), shared: None, uid, gid },
-                homes: at("h"),
+                homes: SandboxHomes::open(at("h"), &config.sandbox).expect("homes are readable"),
                 agent: PathBuf::new(),
             },
             config: Arc::new(config),
@@ -431,6 +431,7 @@ fn record() -> SessionRecord {
         effort: None,
         image: None,
         sandbox: "nowhere".into(),
+        sandbox_uid: None,
         directory: None,
         created_at: "2026-01-01T00:00:00.000Z".into(),
         updated_at: "2026-01-01T00:00:00.000Z".into(),

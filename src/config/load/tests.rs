@@ -112,6 +112,9 @@ fn errors_name_place_key_and_way_out() {
     check("[agent]\nmax_steps = 'many'", &[], &["`agent.max_steps`", "\"many\" is invalid"]);
     check("[sandbox]\ndriver = 'vm'", &[], &["`sandbox.driver`", "`auto`, `docker`, `process`"]);
     check("[sandbox]\nuid = 0", &[], &["`sandbox.uid`", "never run as root"]);
+    for range in ["0-9", "9", "9-8", "a-b", "1-4294967295"] {
+        check(&format!("[sandbox]\nuid_range = '{range}'"), &[], &["`sandbox.uid_range`", "200000-265535"]);
+    }
     check("[sandbox]\nnetwork = 'host'", &[], &["`sandbox.network`", "no isolation"]);
     check("[sandbox]\nmemory = '2 apples'", &[], &["`sandbox.memory`", "apples"]);
     check("[model]\n[[model.prices]]\nmodle = 'x'", &[], &["line 2", "`model.prices`", "modle"]);

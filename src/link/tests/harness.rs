@@ -14,7 +14,7 @@ use tokio::{
 use super::super::*;
 use crate::{
     config::UnixId,
-    sandbox::{FoundSandbox, ProgressCallback, SandboxExit, SandboxPresence, SandboxSpec, SandboxStats},
+    sandbox::{FoundSandbox, ProgressCallback, SandboxExit, SandboxHomes, SandboxPresence, SandboxSpec, SandboxStats},
     session::{self, messages::GetView, testkit},
     store::{SessionRecord, contract::record, in_memory::MemoryStore},
 };
@@ -165,7 +165,7 @@ impl LinkTestHarness {
             dirs: SessionDirs {
                 runs: at("r"),
                 workspaces: WorkspaceDirs { root: at("w"), shared: None, uid, gid },
-                homes: at("h"),
+                homes: SandboxHomes::open(at("h"), &config.sandbox).expect("homes are readable"),
                 agent: PathBuf::new(),
             },
             config: Arc::new(config),

@@ -286,6 +286,14 @@ fn with_programs(spec: SandboxSpec) -> SandboxSpec {
     SandboxSpec { volumes: vec![programs], ..spec }
 }
 
+#[tokio::test]
+async fn greedy_sandbox_leaves_quotas_to_its_neighbour() {
+    if engine_is_enabled() {
+        let fixture = fixture_with(options(), test_image::bare).await;
+        contract::greedy_sandbox_leaves_quotas_to_its_neighbour(&fixture, with_programs).await;
+    }
+}
+
 /// The probes need more programs than busybox has.
 #[tokio::test]
 async fn escape_attempts_fail_and_tools_work() {

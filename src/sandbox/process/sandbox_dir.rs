@@ -8,10 +8,7 @@
 use std::{
     fs,
     io::{self, ErrorKind, Read, Seek, SeekFrom},
-    os::{
-        fd::OwnedFd,
-        unix::fs::{DirBuilderExt, chown},
-    },
+    os::{fd::OwnedFd, unix::fs::DirBuilderExt},
     path::{Path, PathBuf},
 };
 
@@ -23,7 +20,10 @@ use greenroom_jailer::{
 };
 use serde::de::DeserializeOwned;
 
-use crate::{sandbox::SandboxExit, store::SessionId};
+use crate::{
+    sandbox::{SandboxExit, change_owner},
+    store::SessionId,
+};
 
 impl From<JailExit> for SandboxExit {
     fn from(ended: JailExit) -> SandboxExit {
@@ -54,10 +54,7 @@ impl SandboxDir {
     /// parent directory has another owner.
     pub(super) fn make(&self, uid: u32, gid: u32) -> io::Result<()> {
         fs::DirBuilder::new().recursive(true).mode(0o700).create(&self.dir)?;
-        match rustix::process::geteuid().is_root() {
-            true => chown(&self.dir, Some(uid), Some(gid)),
-            false => Ok(()),
-        }
+        change_owner(&self.dir, uid, gid)
     }
 
     pub(super) fn remove(&self) -> io::Result<()> {

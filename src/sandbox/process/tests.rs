@@ -19,7 +19,7 @@ use crate::{
     config::{Config, SandboxLimits, SandboxNetwork, SandboxVolume, VolumeAccess},
     sandbox::{
         RunDir,
-        contract::{DriverFixture, ProbeTargets, check_probes},
+        contract::{self, DriverFixture, ProbeTargets, check_probes},
     },
 };
 
@@ -184,6 +184,12 @@ async fn check_escape_attempts(user_namespace: bool) {
     driver.wait(spec.session).await.expect("exit is reported");
     driver.remove(spec.session).await.expect("remove succeeds");
     check_probes(&fs::read_to_string(spec.workspace.join("seen")).expect("script wrote its output"));
+}
+
+#[tokio::test]
+async fn greedy_sandbox_leaves_quotas_to_its_neighbour() {
+    let Some(fixture) = fixture().await else { return };
+    contract::greedy_sandbox_leaves_quotas_to_its_neighbour(&fixture, |spec| spec).await;
 }
 
 #[tokio::test]

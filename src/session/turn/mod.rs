@@ -46,7 +46,10 @@ use super::{
     request_error::RequestError,
     transition::{DecisionContext, Escalation, Transition},
 };
-use crate::store::{OpaqueState, Seq};
+use crate::{
+    sandbox::VolumeWarning,
+    store::{OpaqueState, Seq},
+};
 
 /// Time from the first step of an interrupt to the second, in milliseconds. The agent should stop
 /// by itself in that time.
@@ -328,13 +331,19 @@ impl SessionState {
             SessionInput::SessionCreated => d.push_effect(start_sandbox()),
             SessionInput::SandboxPhaseChanged { phase, detail, isolation } => {
                 self.sandbox_starting = true;
-                let isolation = isolation.map(|isolation| isolation.description);
+                let (isolation, warnings) =
+                    isolation.map(|isolation| (isolation.description, isolation.warnings)).unzip();
                 d.push_event(
                     EventSource::Server,
                     None,
                     None,
                     Observation { kind: sandbox_phase(phase, isolation), content: detail },
                 );
+                for VolumeWarning { code, text: detail } in warnings.unwrap_or_default() {
+                    let code = code.to_owned();
+                    let kind = ObservationKind::Notice { code, detail, attempts: None, waited_ms: None };
+                    d.push_event(EventSource::Server, None, None, Observation { kind, content: String::new() });
+                }
             }
             SessionInput::HelloReceived { boot } => self.hello_received(boot, context, &mut d),
             SessionInput::CommandAccepted { command } => self.command_accepted(&command),

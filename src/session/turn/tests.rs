@@ -17,7 +17,7 @@ use greenroom_protocol::{
 
 use super::*;
 use crate::{
-    sandbox::SandboxExit,
+    sandbox::{SandboxExit, SandboxIsolation, VolumeWarning},
     session::{
         effect::{AfterStop, InFlightStops},
         transition::OpenItem,
@@ -494,4 +494,24 @@ fn sandbox_exit_is_reported_with_code_cause_and_stderr() {
         assert_eq!(transition.new_events[0].body, Observation { kind: expected, content: reason.to_owned() }.into());
         assert_eq!((rules.state.visible_state(), rules.state.reason().as_deref()), (AgentState::Failed, Some(reason)));
     }
+}
+
+#[test]
+fn start_reports_warnings_about_volumes_as_notices() {
+    let warnings = vec![VolumeWarning { code: "volume_not_writable", text: "agents cannot write to `/srv`".into() }];
+    let isolation = SandboxIsolation { driver: "process", uid: 7, description: "walls".into(), warnings };
+    let input = SessionInput::SandboxPhaseChanged {
+        phase: SandboxPhase::Starting,
+        detail: String::new(),
+        isolation: Some(isolation),
+    };
+    let transition = RulesFixture::after(&[]).feed(input).expect("the input is always accepted");
+    let expected = ObservationKind::Notice {
+        code: "volume_not_writable".into(),
+        detail: "agents cannot write to `/srv`".into(),
+        attempts: None,
+        waited_ms: None,
+    };
+    let notices: Vec<_> = transition.new_events[1..].iter().map(|event| event.body.clone()).collect();
+    assert_eq!(notices, [Observation { kind: expected, content: String::new() }.into()]);
 }

@@ -275,6 +275,7 @@ fn lost_record(id: SessionId) -> SessionRecord {
         effort: None,
         image: None,
         sandbox: String::new(),
+        sandbox_uid: None,
         directory: None,
         created_at: String::new(),
         updated_at: String::new(),
