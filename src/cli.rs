@@ -1,18 +1,21 @@
 //! Command line: its commands and options, and the configuration that they give.
 
-use std::path::PathBuf;
+use std::{ffi::OsString, path::PathBuf, process::ExitCode};
 
 use clap::{Parser, Subcommand, ValueEnum};
 
 use crate::{
     config::{Config, ConfigError, ConfigSources, DriverChoice},
     store::SessionId,
+    terminal::print_note,
 };
 
 /// Supervises interactive AI-agent sessions, each in its own sandbox, watched and steered from a
 /// browser.
+///
+/// Of an option that is given twice, the last one applies.
 #[derive(Debug, Parser)]
-#[command(name = "greenroom", version, after_help = AFTER)]
+#[command(name = "greenroom", version, after_help = AFTER, args_override_self = true)]
 pub struct CliArguments {
     #[command(flatten)]
     pub options: CliOptions,
@@ -46,9 +49,12 @@ pub enum CliCommand {
     Export {
         /// Session to export; all sessions if omitted
         session: Option<SessionId>,
-        /// Write to this file, completely or not at all, instead of stdout
+        /// Write to this file, completely or not at all; `-` is stdout, as without this option
         #[arg(long, short, value_name = "FILE")]
         output: Option<PathBuf>,
+        /// Replace the file if it exists
+        #[arg(long)]
+        force: bool,
         /// Leave out damaged data and name it on stderr; without this option, the first damage ends
         /// the export
         #[arg(long)]
@@ -57,6 +63,24 @@ pub enum CliCommand {
     /// Import an export file; a file that is damaged, or contradicts the data here, is rejected as
     /// a whole
     Import { file: PathBuf },
+}
+
+/// Parses the command line.
+///
+/// # Errors
+/// Help, version or wrong usage, already printed. Returns the exit code.
+pub fn parse(arguments: impl IntoIterator<Item = OsString>) -> Result<CliArguments, ExitCode> {
+    let error = match CliArguments::try_parse_from(arguments) {
+        Ok(parsed) => return Ok(parsed),
+        Err(error) => error,
+    };
+    match error.use_stderr() {
+        // The text quotes the arguments, which a script may have from anybody.
+        true => error.render().to_string().lines().for_each(print_note),
+        // A reader that has gone is no error.
+        false => drop(error.print()),
+    }
+    Err(ExitCode::from(error.exit_code() as u8))
 }
 
 /// Options of every command.
@@ -128,6 +152,30 @@ mod tests {
             assert!(config.sandbox.stop_with_server);
         }
         assert!(!load(&[]).expect("the command line is valid").sandbox.stop_with_server);
+    }
+
+    #[test]
+    fn of_repeated_flags_the_last_applies() {
+        for arguments in [
+            &["--bind", "127.0.0.1:1", "--bind=127.0.0.1:2", "--data", "/a", "--data", "/d"][..],
+            &["serve", "--bind", "127.0.0.1:1", "--bind", "127.0.0.1:2", "--data=/a", "--data=/d"],
+            &["--bind", "127.0.0.1:1", "--data", "/a", "serve", "--bind", "127.0.0.1:2", "--data", "/d"],
+            &["--data", "/a", "--bind", "x", "token", "--data", "/d", "--renew", "--renew", "--bind", "127.0.0.1:2"],
+        ] {
+            let repeated = [arguments, &["--sandbox", "docker", "--sandbox", "process"]].concat();
+            let stop = [&repeated[..], &["--stop-sandboxes", "--stop-sandboxes"]].concat();
+            let config = load(&stop).expect("the command line is valid");
+            assert_eq!((config.server.bind.port(), config.data.dir), (2, PathBuf::from("/d")), "{arguments:?}");
+            assert!(config.sandbox.driver == DriverChoice::Process && config.sandbox.stop_with_server);
+        }
+        let export =
+            ["greenroom", "export", "-o", "a", "--force", "--output=-", "--skip-damaged", "--force", "-o", "b"];
+        let command = CliArguments::try_parse_from(export).expect("the command line is valid").command;
+        let expected = CliCommand::Export { session: None, output: Some("b".into()), force: true, skip_damaged: true };
+        assert_eq!(command, Some(expected));
+        // A second name is not a flag.
+        let session = SessionId::generate().to_string();
+        CliArguments::try_parse_from(["greenroom", "export", &session, &session]).expect_err("one session at most");
     }
 
     #[test]

@@ -1,10 +1,6 @@
 //! `greenroom doctor`: reports what this machine offers, and what to do about what is missing.
 
-use std::{
-    fmt::Display,
-    io::{self, Write},
-    sync::Arc,
-};
+use std::{fmt::Display, sync::Arc};
 
 use crate::{
     config::Config,
@@ -16,6 +12,7 @@ use crate::{
         volume_warnings,
     },
     store,
+    terminal::print_line,
 };
 
 /// Finding of one check, a line of the report.
@@ -61,8 +58,7 @@ pub async fn examine(config: Config) -> Result<(), String> {
             DoctorFinding::Missing(text) => ("--", text),
             DoctorFinding::Wrong(text) => ("!!", text),
         };
-        // Fails if the reader has gone.
-        let _ = writeln!(io::stdout(), "{mark}  {subject:<16} {text}");
+        print_line(format_args!("{mark}  {subject:<16} {text}"))?;
     }
     if no_driver {
         return Err(

@@ -12,7 +12,8 @@
 //! | `greenroom_protocol` | crate `agent/protocol`: types of link, journal and client frames |
 //! | [`config`] | settings, from `config/default.toml`, a file, the environment and options |
 //! | [`data`] | data directory: layout, access rights, lock, access token |
-//! | [`telemetry`] [`clock`] | logs and counters; the wall clock |
+//! | [`telemetry`] [`clock`] | logs and metrics; the wall clock |
+//! | [`terminal`] | output of the command line, with foreign text escaped |
 //! | [`actor_registry`] | live actors, as `GET /api/admin/actors` lists them |
 //! | [`allocator`] | memory allocator |
 //! | [`net`] | listener, connections that leave HTTP, threads by key, wake batches |
@@ -58,5 +59,6 @@ pub mod session;
 pub mod store;
 pub mod sweeper;
 pub mod telemetry;
+pub mod terminal;
 pub mod transfer;
 pub mod web;

@@ -1,16 +1,17 @@
 use std::{
     fmt::Display,
-    io::{self, IsTerminal, Write},
+    io::{self, IsTerminal},
     process::ExitCode,
 };
 
-use clap::Parser;
 use greenroom::{
     allocator::{self, SplitAllocator},
-    cli::{CliArguments, CliCommand},
+    cli::{self, CliArguments, CliCommand},
     config::Config,
     data::DataDir,
-    doctor, server, telemetry, transfer,
+    doctor, server, telemetry,
+    terminal::{print_line, print_note},
+    transfer::{self, command::ExportRequest},
 };
 
 #[global_allocator]
@@ -19,7 +20,10 @@ static ALLOCATOR: SplitAllocator = SplitAllocator;
 fn main() -> ExitCode {
     allocator::configure_purge();
     raise_descriptor_limit();
-    let CliArguments { options, command } = CliArguments::parse();
+    let CliArguments { options, command } = match cli::parse(std::env::args_os()) {
+        Ok(arguments) => arguments,
+        Err(code) => return code,
+    };
     let config = match options.load() {
         Ok(config) => config,
         Err(e) => {
@@ -30,17 +34,18 @@ fn main() -> ExitCode {
     telemetry::init(&config.log);
     let system = actix::System::new();
     let result = match command {
-        Some(CliCommand::Export { session, output, skip_damaged }) => {
-            system.block_on(transfer::command::export_to(&config, session, output, skip_damaged))
+        Some(CliCommand::Export { session, output, force, skip_damaged }) => {
+            let request = ExportRequest { session, output, force, skip_damaged };
+            system.block_on(transfer::command::export_to(&config, request))
         }
         Some(CliCommand::Import { file }) => system.block_on(transfer::command::import_from(&config, &file)),
         Some(CliCommand::Token { renew }) => {
-            token(&config, renew).and_then(|token| print_line(&token)).inspect(|()| print_sign_in_hint(&config))
+            token(&config, renew).and_then(|token| print_line(token)).inspect(|()| print_sign_in_hint(&config))
         }
         Some(CliCommand::Doctor) => system.block_on(doctor::examine(config)),
         None | Some(CliCommand::Serve) => system.block_on(async {
             let running = server::start(config).await.map_err(|e| e.to_string())?;
-            print_line(&format!("listening on {}", running.sign_in_url))?;
+            print_line(format_args!("listening on {}", running.sign_in_url))?;
             running.run_until_signal().await.map_err(|e| e.to_string())
         }),
     };
@@ -53,17 +58,9 @@ fn main() -> ExitCode {
     }
 }
 
-/// Prints `line` to stdout. A reader that has gone is no error.
-fn print_line(line: &str) -> Result<(), String> {
-    match writeln!(io::stdout(), "{line}") {
-        Err(e) if e.kind() != io::ErrorKind::BrokenPipe => Err(format!("cannot write to stdout: {e}")),
-        Ok(()) | Err(_) => Ok(()),
-    }
-}
-
 /// Prints an error to stderr. If stderr is closed, only the exit code reports the error.
 fn print_error(reason: impl Display) {
-    let _ = writeln!(io::stderr(), "greenroom: {reason}");
+    print_note(format_args!("greenroom: {reason}"));
 }
 
 /// Prints how to sign in with the token. Only on a terminal, and only if the configuration sets the

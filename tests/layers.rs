@@ -11,7 +11,7 @@ use std::{
 
 /// Layers, lowest first. Modules of one layer do not import each other; the lowest layer is exempt.
 const LAYERS: [&[&str]; 11] = [
-    &["config", "telemetry", "actor_registry", "clock", "data", "allocator", "net"],
+    &["config", "telemetry", "actor_registry", "clock", "data", "allocator", "net", "terminal"],
     &["store", "sandbox", "gateway"],
     &["session"],
     &["frontend", "link"],
@@ -31,7 +31,7 @@ const LAYERS: [&[&str]; 11] = [
 #[rustfmt::skip]
 const INNER_LAYERS: &[(&str, &str)] = &[
     ("session", "effect request_error spending title usage view < budget transition < broadcast turn < messages render < pending < actor < commit decide < handlers reports request restart < testkit"),
-    ("web", "assets auth route_table < error < request state < event_reads event_stream middleware < routes < openapi"),
+    ("web", "assets wrong_tokens route_table < auth < error < request state < event_reads event_stream middleware < routes < openapi"),
 ];
 
 /// Only file that may register routes. It keeps router and OpenAPI document equal.

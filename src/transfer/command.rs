@@ -1,58 +1,65 @@
 //! Commands `greenroom export` and `greenroom import`.
 
 use std::{
-    fmt,
     fs::File,
-    io::{self, BufReader, BufWriter, Write},
-    os::unix::fs::OpenOptionsExt,
+    io::{self, BufReader, BufWriter},
     path::{Path, PathBuf},
     sync::Arc,
 };
+
+use tempfile::NamedTempFile;
 
 use super::{DamagePolicy, TransferCounts, TransferError, export, import};
 use crate::{
     config::Config,
     data::DataDir,
     store::{self, SessionId, Store},
+    terminal::print_note,
 };
 
-/// Runs `greenroom export`. Writes `output` atomically, or writes to stdout until the reader closes
+/// Request to export.
+#[derive(Debug, Default)]
+pub struct ExportRequest {
+    /// Session to export; all sessions if absent.
+    pub session: Option<SessionId>,
+    /// File to write. Absent or `-`: stdout.
+    pub output: Option<PathBuf>,
+    /// True if an existing file may be replaced.
+    pub force: bool,
+    pub skip_damaged: bool,
+}
+
+/// Runs `greenroom export`. Writes the file atomically, or writes to stdout until the reader closes
 /// it. Reports on stderr what was exported and, with `skip_damaged`, what was left out.
 ///
 /// # Errors
 /// A text for the user.
-pub async fn export_to(
-    config: &Config,
-    session: Option<SessionId>,
-    output: Option<PathBuf>,
-    skip_damaged: bool,
-) -> Result<(), String> {
+pub async fn export_to(config: &Config, request: ExportRequest) -> Result<(), String> {
+    let output = match request.output.filter(|path| path != Path::new("-")) {
+        Some(path) => Some(OutputFile::check(path, request.force)?),
+        None => None,
+    };
     if !config.data.dir.is_dir() {
         return Err(format!("no data directory `{}`; name one with `--data DIR`", config.data.dir.display()));
     }
     let (_data, store) = open_to_read(config)?;
     let mut skipped = Vec::new();
-    let policy = if skip_damaged { DamagePolicy::Skip(&mut skipped) } else { DamagePolicy::Fail };
-    let counts = match &output {
+    let policy = if request.skip_damaged { DamagePolicy::Skip(&mut skipped) } else { DamagePolicy::Fail };
+    let counts = match output {
         None => {
-            let counts = export(store.as_ref(), session, policy, &mut BufWriter::new(io::stdout().lock())).await;
+            let mut stdout = BufWriter::new(io::stdout().lock());
+            let counts = export(store.as_ref(), request.session, policy, &mut stdout).await;
             if counts.as_ref().is_err_and(is_broken_pipe) {
                 return Ok(());
             }
             counts
         }
-        Some(path) => {
-            let at = |e: io::Error| format!("`{}`: {e}", path.display());
-            let mut part = path.clone().into_os_string();
-            part.push(".part");
-            let mut file = BufWriter::new(create_private(Path::new(&part)).map_err(at)?);
-            let counts = export(store.as_ref(), session, policy, &mut file).await;
-            let finished = counts.is_ok().then(|| finish(file, Path::new(&part), path)).transpose();
-            if counts.is_err() || finished.is_err() {
-                // A partial export is useless.
-                let _ = std::fs::remove_file(&part);
+        Some(output) => {
+            let mut file = BufWriter::new(output.create()?);
+            let counts = export(store.as_ref(), request.session, policy, &mut file).await;
+            if counts.is_ok() {
+                output.finish(file)?;
             }
-            finished.map_err(at)?;
             counts
         }
     };
@@ -61,11 +68,11 @@ pub async fn export_to(
         false => e.to_string(),
     })?;
     for error in &skipped {
-        print_line(format_args!("left out: {error}"));
+        print_note(format_args!("left out: {error}"));
     }
     match skipped.len() {
-        0 => print_line(format_args!("exported {counts}")),
-        count => print_line(format_args!("exported {counts}; left out, as listed above: {count}")),
+        0 => print_note(format_args!("exported {counts}")),
+        count => print_note(format_args!("exported {counts}; left out, as listed above: {count}")),
     }
     Ok(())
 }
@@ -75,27 +82,59 @@ fn is_broken_pipe(error: &TransferError) -> bool {
     matches!(error, TransferError::Io(e) if e.kind() == io::ErrorKind::BrokenPipe)
 }
 
-/// Prints a line to stderr. Ignores a closed stderr.
-fn print_line(line: fmt::Arguments<'_>) {
-    let _ = writeln!(io::stderr(), "{line}");
+/// File that an export creates or replaces.
+#[derive(Debug)]
+struct OutputFile {
+    path: PathBuf,
+    force: bool,
 }
 
-/// Creates a file with mode 0600. An export may hold the whole journal, which has the same mode.
-fn create_private(path: &Path) -> io::Result<File> {
-    match std::fs::remove_file(path) {
-        Err(error) if error.kind() != io::ErrorKind::NotFound => return Err(error),
-        Ok(()) | Err(_) => {}
+impl OutputFile {
+    /// Checks the file before the work begins.
+    fn check(path: PathBuf, force: bool) -> Result<OutputFile, String> {
+        match std::fs::metadata(&path) {
+            Ok(found) if !found.is_file() => {
+                Err(format!("`{}` is not a regular file; `-o -` writes to stdout", path.display()))
+            }
+            Ok(_) if !force => Err(exists(&path)),
+            // A link keeps its place: the file that it names is replaced.
+            Ok(_) => Ok(OutputFile { path: path.canonicalize().unwrap_or(path), force }),
+            Err(_) => Ok(OutputFile { path, force }),
+        }
     }
-    File::options().write(true).create_new(true).mode(0o600).open(path)
+
+    /// Creates a file with mode 0600 beside the final path, which disappears if the export fails.
+    /// An export may hold the whole journal, which has the same mode.
+    fn create(&self) -> Result<NamedTempFile, String> {
+        tempfile::Builder::new().prefix("greenroom-export-").suffix(".part").tempfile_in(self.dir()).map_err(self.at())
+    }
+
+    /// Syncs the file and moves it to its final path.
+    fn finish(&self, file: BufWriter<NamedTempFile>) -> Result<(), String> {
+        let file = file.into_inner().map_err(|e| self.at()(e.into_error()))?;
+        file.as_file().sync_all().map_err(self.at())?;
+        let moved = match self.force {
+            true => file.persist(&self.path),
+            false => file.persist_noclobber(&self.path),
+        };
+        moved.map_err(|e| match e.error.kind() {
+            io::ErrorKind::AlreadyExists => exists(&self.path),
+            _ => self.at()(e.error),
+        })?;
+        File::open(self.dir()).and_then(|dir| dir.sync_all()).map_err(self.at())
+    }
+
+    fn dir(&self) -> &Path {
+        self.path.parent().filter(|dir| !dir.as_os_str().is_empty()).unwrap_or(Path::new("."))
+    }
+
+    fn at(&self) -> impl Fn(io::Error) -> String {
+        move |e| format!("`{}`: {e}", self.path.display())
+    }
 }
 
-/// Syncs the file and moves it to its final path.
-fn finish(mut file: BufWriter<File>, part: &Path, path: &Path) -> io::Result<()> {
-    file.flush()?;
-    file.get_ref().sync_all()?;
-    std::fs::rename(part, path)?;
-    let dir = path.parent().filter(|dir| !dir.as_os_str().is_empty()).unwrap_or(Path::new("."));
-    File::open(dir)?.sync_all()
+fn exists(path: &Path) -> String {
+    format!("`{}` exists; `--force` replaces it", path.display())
 }
 
 /// Runs `greenroom import`.
@@ -108,7 +147,7 @@ pub async fn import_from(config: &Config, file: &Path) -> Result<(), String> {
     open_file().map_err(|e| format!("`{}`: {e}", file.display()))?;
     let (_data, store) = open(config)?;
     let counts = import(&store, open_file).await.map_err(|e| format!("`{}`: {e}", file.display()))?;
-    print_line(format_args!("imported {counts}"));
+    print_note(format_args!("imported {counts}"));
     Ok(())
 }
 
@@ -133,7 +172,7 @@ fn open_to_read(config: &Config) -> Result<(DataDir, Arc<dyn Store>), String> {
 
 #[cfg(test)]
 mod tests {
-    use std::os::unix::fs::PermissionsExt;
+    use std::{io::Write, os::unix::fs::PermissionsExt};
 
     use super::*;
     use crate::store::in_memory::MemoryStore;
@@ -159,17 +198,35 @@ mod tests {
         assert!(is_broken_pipe(&error), "{error}");
     }
 
+    fn write(output: &OutputFile, text: &str) -> Result<(), String> {
+        let mut file = BufWriter::new(output.create()?);
+        file.write_all(text.as_bytes()).expect("the buffer has room");
+        output.finish(file)
+    }
+
     #[test]
-    fn export_file_is_private() {
+    fn export_file_is_private_and_replaces_only_by_force() {
         let dir = tempfile::tempdir().expect("a directory");
-        let (part, path) = (dir.path().join("all.jsonl.part"), dir.path().join("all.jsonl"));
-        // A file with a wider mode, left by an interrupted export.
-        std::fs::write(&part, "old").expect("the file is written");
-        std::fs::set_permissions(&part, std::fs::Permissions::from_mode(0o644)).expect("the file belongs to this user");
-        let mut file = BufWriter::new(create_private(&part).expect("the file is created"));
-        file.write_all(b"new").expect("the buffer has room");
-        finish(file, &part, &path).expect("the file is moved");
-        assert_eq!(std::fs::read_to_string(&path).expect("the file exists"), "new");
+        let path = dir.path().join("all.jsonl");
+        let read = || std::fs::read_to_string(&path).expect("the file exists");
+        let unforced = OutputFile::check(path.clone(), false).expect("the name is free");
+        write(&unforced, "first").expect("the file is written");
         assert_eq!(std::fs::metadata(&path).expect("the file exists").permissions().mode() & 0o777, 0o600);
+        // The second of two exports that began while the name was free.
+        let error = write(&unforced, "second").expect_err("the name is taken");
+        assert!(error.contains("exists; `--force` replaces it"), "{error}");
+        assert_eq!(OutputFile::check(path.clone(), false).err(), Some(error));
+        assert_eq!(read(), "first");
+        let link = dir.path().join("link");
+        std::os::unix::fs::symlink(&path, &link).expect("the link is created");
+        write(&OutputFile::check(link.clone(), true).expect("a file may be replaced"), "third").expect("it is written");
+        assert!(read() == "third" && link.is_symlink());
+        for other in [dir.path().to_owned(), "/dev/null".into()] {
+            let error = OutputFile::check(other, true).expect_err("no regular file");
+            assert!(error.contains("`-o -`"), "{error}");
+        }
+        // An export that fails leaves nothing behind.
+        drop(unforced.create().expect("the file is created"));
+        assert_eq!(dir.path().read_dir().expect("a directory").count(), 2);
     }
 }

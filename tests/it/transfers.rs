@@ -91,3 +91,52 @@ async fn partially_imported_session_runs_only_after_repeated_import() {
     assert_eq!(server.rest.events(&session).await[..before.len()], before);
     server.leaves_nothing().await;
 }
+
+/// An import file comes from anybody. What it says reaches a terminal, where it could set the
+/// clipboard or imitate a line.
+#[tokio::test]
+async fn foreign_text_reaches_terminal_escaped() {
+    let (here, dir) = (nowhere(), tempfile::tempdir().expect("a directory"));
+    let head = r#"{"greenroom_journal":1,"version":"0.1.0","at":"2026-01-01T00:00:00.000Z"}"#;
+    let hostile = "\u{1b}]52;c;cm0gLXJm\u{7}\u{9b}2J\rdone";
+    for (name, text) in [
+        ("a.jsonl".to_owned(), format!("{hostile}\n")),
+        ("a.jsonl".to_owned(), format!("{head}\n{hostile}\n")),
+        ("a.jsonl".to_owned(), format!("{head}\n{{\"content\":\"\\u001b]52;c;x\\u0007\",\"text\":\"x\"}}\n")),
+        (hostile.to_owned(), "nonsense".to_owned()),
+        ("a\nimported 7 sessions".to_owned(), "nonsense".to_owned()),
+    ] {
+        let file = dir.path().join(&name);
+        std::fs::write(&file, text).expect("the file can be written");
+        let told = here.run(&["import", file.to_str().expect("a path")]).await.expect_err("it is no export");
+        let has_control = |line: &str| line.contains(char::is_control);
+        assert!(!told.trim_end().is_empty() && !told.trim_end().lines().any(has_control), "{name:?}: {told:?}");
+        assert_eq!(told.trim_end().lines().filter(|line| line.starts_with("imported")).count(), 0, "{told:?}");
+    }
+    let told = here.run(&["export", hostile]).await.expect_err("it is no session");
+    assert!(told.contains("done") && !told.lines().any(|line| line.contains(char::is_control)), "{told:?}");
+}
+
+#[tokio::test]
+async fn export_writes_to_stdout_on_request_and_replaces_a_file_by_force() {
+    let server = TestServer::start(TestServerOptions::new(TestDriver::Process)).await;
+    server.rest.create(json!({})).await;
+    let (_, ended) = server.terminate().await;
+    let dir = tempfile::tempdir().expect("a directory");
+    let file = dir.path().join("all.jsonl");
+    let path = file.to_str().expect("a path");
+    let plain = ended.run(&["export"]).await.expect("the export succeeds");
+    let sessions = |text: &str| text.lines().filter(|line| line.starts_with(r#"{"session""#)).count();
+    assert_eq!((sessions(&plain), sessions(&ended.run(&["export", "-o", "-"]).await.expect("stdout"))), (1, 1));
+    assert_eq!(ended.run(&["export", "-o", path]).await, Ok(String::new()));
+    let whole = std::fs::read_to_string(&file).expect("the file exists");
+    assert_eq!(sessions(&whole), 1);
+    let told = ended.run(&["export", "-o", path]).await.expect_err("the file exists");
+    assert!(told.contains("`--force` replaces it"), "{told}");
+    std::fs::write(&file, "mine").expect("the file can be written");
+    ended.run(&["export", "-o", path]).await.expect_err("the file exists");
+    assert_eq!(std::fs::read_to_string(&file).expect("the file exists"), "mine");
+    // Of a flag given twice, the last applies.
+    ended.run(&["export", "-o", "/nowhere/x", "-o", path, "--force"]).await.expect("the file may be replaced");
+    assert_eq!(sessions(&std::fs::read_to_string(&file).expect("the file exists")), 1);
+}
