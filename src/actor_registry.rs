@@ -14,8 +14,9 @@ use std::{
 use serde::Serialize;
 
 /// Type of an actor.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, Serialize)]
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, Serialize, strum::IntoStaticStr, strum::VariantArray)]
 #[serde(rename_all = "snake_case")]
+#[strum(serialize_all = "snake_case")]
 pub enum ActorKind {
     Directory,
     Session,
@@ -25,6 +26,15 @@ pub enum ActorKind {
     EventStream,
     AgentLink,
     Sweeper,
+}
+
+impl ActorKind {
+    pub const ALL: &[ActorKind] = <ActorKind as strum::VariantArray>::VARIANTS;
+
+    /// Name on the wire and in the metrics.
+    pub fn name(self) -> &'static str {
+        self.into()
+    }
 }
 
 /// Registry of the live actors of this process. Clones share one table.

@@ -1,23 +1,12 @@
-//! Telemetry: logs on stderr and counters for Prometheus. Neither contains tokens or keys.
+//! Telemetry: logs on stderr and metrics for Prometheus. Neither contains tokens or keys.
 
-use std::{io::IsTerminal, sync::LazyLock};
+pub mod metrics;
 
-use prometheus::{IntCounter, IntCounterVec, register_int_counter, register_int_counter_vec};
+use std::io::IsTerminal;
+
 use tracing_subscriber::EnvFilter;
 
 use crate::config::{LogConfig, LogFormat};
-
-/// Counter of events made durable in the journal since the server started.
-pub static EVENTS_APPENDED: LazyLock<IntCounter> = LazyLock::new(|| {
-    register_int_counter!("greenroom_events_appended_total", "Events made durable in the journal.")
-        .expect("the name is valid and registered once")
-});
-
-/// Counter of answered HTTP requests, by method and status.
-pub static HTTP_REQUESTS: LazyLock<IntCounterVec> = LazyLock::new(|| {
-    register_int_counter_vec!("greenroom_http_requests_total", "Answered HTTP requests.", &["method", "status"])
-        .expect("the name is valid and registered once")
-});
 
 /// Sends logs to stderr until the process ends. stdout is reserved for the line with the server's
 /// address.

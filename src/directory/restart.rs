@@ -12,6 +12,7 @@ use crate::{
         messages::{SessionStopReason, SessionStopped},
     },
     store::SessionId,
+    telemetry::metrics::{METRICS, RestartedPart},
 };
 
 /// First backoff before a restart. Doubles up to [`RESTART_BACKOFF_MAX`].
@@ -140,6 +141,7 @@ impl Directory {
     /// Records a restart. The restart state is dropped after [`STABLE_AFTER`].
     pub(super) fn mark_restarted(&mut self, id: SessionId, ctx: &mut Context<Directory>) {
         let Some(backoff) = self.restarts.get_mut(&id) else { return };
+        METRICS.count_restart(RestartedPart::Session);
         let running_since = Some(Instant::now());
         backoff.running_since = running_since;
         ctx.run_later(STABLE_AFTER, move |directory, _| {

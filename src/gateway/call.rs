@@ -138,9 +138,10 @@ async fn serve(
             demo::models(api, &listed.unwrap_or_default(), id)?
         }
         proxied => {
-            let response = call_provider(context, &path, head, proxied, &mut recorder.may_be_billed).await?;
+            let response = call_provider(context, &path, head, proxied, &mut recorder.may_be_billed).await;
+            recorder.has_failed = response.is_err();
             drop(body_permit);
-            response
+            response?
         }
     };
     let relay = ResponseRelay {

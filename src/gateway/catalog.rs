@@ -5,7 +5,10 @@ use std::net::IpAddr;
 use greenroom_protocol::link::ProviderApi;
 
 use super::{GatewayError, MeteredUsage, ModelChoice, route::GatewayRoute};
-use crate::config::{ForeignModels, LongPriceConfig, ModelConfig, PriceConfig, ProviderConfig};
+use crate::{
+    config::{ForeignModels, LongPriceConfig, ModelConfig, PriceConfig, ProviderConfig},
+    telemetry::metrics::{METRICS, OTHER},
+};
 
 /// Base URL of Anthropic's official service.
 const ANTHROPIC_URL: &str = "https://api.anthropic.com";
@@ -145,6 +148,15 @@ pub(super) fn resolve(name: &str) -> ResolvedModel {
     }
 }
 
+/// Returns the label of a provider in the metrics.
+fn metric_provider(api: ProviderApi) -> &'static str {
+    match api {
+        ProviderApi::Anthropic => "anthropic",
+        ProviderApi::Openai => "openai",
+        ProviderApi::Gemini => "gemini",
+    }
+}
+
 impl ModelConfig {
     pub(super) fn provider(&self, api: ProviderApi) -> &ProviderConfig {
         match api {
@@ -221,6 +233,36 @@ impl ModelConfig {
             ProviderApi::Gemini => "gemini/",
         };
         if self.is_official_service(api) { name.strip_prefix(prefix).unwrap_or(name) } else { name }
+    }
+
+    /// Returns the labels of a model in the metrics, provider and model. Models that the
+    /// configuration does not list share one label.
+    pub(super) fn metric_labels(&self, api: ProviderApi, upstream_model: &str) -> (&'static str, String) {
+        if upstream_model == DEMO {
+            return (DEMO, DEMO.to_owned());
+        }
+        // A server that imitates a provider may get the name with the provider's prefix.
+        let listed = self.listed().find_map(|name| {
+            let ResolvedModel { api: of, model, .. } = resolve(name);
+            (of == api && (model == upstream_model || self.upstream_name(api, name) == upstream_model)).then_some(model)
+        });
+        (metric_provider(api), listed.unwrap_or_else(|| OTHER.to_owned()))
+    }
+
+    /// Creates the metrics of all listed models at zero.
+    pub(super) fn declare_metrics(&self) {
+        METRICS.declare_model(DEMO, DEMO);
+        ProviderApi::ALL.into_iter().for_each(|api| METRICS.declare_model(metric_provider(api), OTHER));
+        for ResolvedModel { api, model, demo } in self.listed().map(|name| resolve(name)) {
+            if !demo {
+                METRICS.declare_model(metric_provider(api), &model);
+            }
+        }
+    }
+
+    /// Returns the models that the configuration lists.
+    fn listed(&self) -> impl Iterator<Item = &String> {
+        self.models.iter().chain(Some(&self.default)).filter(|name| !name.is_empty())
     }
 
     /// Returns the field that limits an answer, for a request without one. `None`: the route has no

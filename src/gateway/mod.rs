@@ -256,6 +256,7 @@ impl Gateway {
         for api in ProviderApi::ALL {
             check_provider(api, &mut options)?;
         }
+        options.declare_metrics();
         // Fails if a crypto provider is installed already. The installed one serves as well.
         let _is_set = rustls::crypto::ring::default_provider().install_default();
         let client = reqwest::Client::builder()

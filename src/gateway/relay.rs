@@ -24,7 +24,7 @@ use tokio::{
 use tokio_util::sync::CancellationToken;
 
 use super::{
-    GatewayNotice,
+    GatewayNotice, MeteredUsage,
     endpoint::EndpointContext,
     error_response::{EndpointError, describe_rejection, scrubbed},
     line_buffer::LineBuffer,
@@ -34,6 +34,7 @@ use super::{
     route::GatewayRoute,
     upstream::UpstreamBody,
 };
+use crate::telemetry::metrics::{CountedUsage, METRICS};
 
 /// Speed at which a provider is assumed to write an answer that nobody sees.
 const TOKENS_PER_SECOND: u64 = 100;
@@ -244,6 +245,8 @@ pub(super) struct UsageRecorder {
     /// True if a provider may have the request, and works on a response that costs money. Also true
     /// before the first byte: the response may be complete by then.
     pub(super) may_be_billed: bool,
+    /// True once the call has failed, other than by an interrupt or its client.
+    pub(super) has_failed: bool,
     /// Settled with the usage.
     reservation: CallReservation,
     begun: Instant,
@@ -258,7 +261,7 @@ impl UsageRecorder {
         reservation: CallReservation,
     ) -> UsageRecorder {
         let (meter, begun) = (UsageMeter::new(route), Instant::now());
-        UsageRecorder { context, route, model, input, meter, may_be_billed: false, reservation, begun }
+        UsageRecorder { context, route, model, input, meter, may_be_billed: false, has_failed: false, reservation, begun }
     }
 
     /// Estimates the answer of a call that was given up before any of it arrived: the provider has
@@ -281,7 +284,12 @@ impl UsageRecorder {
     }
 
     /// Reports the outcome to the session. Returns the error that the agent must still receive.
-    fn report_end(self, end: RelayEnd) -> Option<EndpointError> {
+    fn report_end(mut self, end: RelayEnd) -> Option<EndpointError> {
+        self.has_failed = match end {
+            RelayEnd::Complete => self.meter.error().is_some(),
+            RelayEnd::Interrupted | RelayEnd::ClientGone => false,
+            RelayEnd::Broken(_) => true,
+        };
         match end {
             RelayEnd::Complete => {
                 if let Some(error) = self.meter.error() {
@@ -307,6 +315,11 @@ impl UsageRecorder {
 
 impl Drop for UsageRecorder {
     fn drop(&mut self) {
+        let options = self.context.gateway.options();
+        let (provider, model) = options.metric_labels(self.route.api(), &self.model);
+        if self.route.is_metered() {
+            METRICS.count_model_call(provider, &model, self.has_failed);
+        }
         if self.may_be_billed && self.meter.is_charged() {
             // A provider that reports an error was not cut off by the client. Only the body counts
             // then.
@@ -314,10 +327,21 @@ impl Drop for UsageRecorder {
             let mut metered = self.meter.metered_usage(&self.model, input);
             metered.output_tokens = metered.output_tokens.max(self.unseen_output());
             self.context.gateway.apply_price(self.route.api(), &mut metered, &self.model);
+            METRICS.count_model_usage(provider, &model, counted_usage(&metered));
             // Before the notice: the session is then free to begin its next call.
             self.reservation.settle(&metered);
             self.context.account.notify(GatewayNotice::Used(metered));
         }
+    }
+}
+
+fn counted_usage(usage: &MeteredUsage) -> CountedUsage {
+    CountedUsage {
+        input_tokens: usage.input_tokens,
+        output_tokens: usage.output_tokens,
+        cache_read_tokens: usage.cache_read_tokens,
+        cache_write_tokens: usage.cache_write_tokens.saturating_add(usage.cache_write_1h_tokens),
+        cost_usd: usage.cost_usd,
     }
 }
 

@@ -31,6 +31,7 @@ use greenroom_protocol::{
 use tokio::{
     net::UnixStream,
     sync::{mpsc, oneshot},
+    time::Instant,
 };
 use tokio_tungstenite::{
     WebSocketStream,
@@ -55,6 +56,7 @@ use crate::{
         messages::{AwaitReports, CommandAccepted, HelloReceived, HelloRejected, Reported},
     },
     store::{SessionId, Store},
+    telemetry::metrics::METRICS,
 };
 
 /// Limit of one batch: 64 reports or 64 KiB, whichever is reached first.
@@ -84,6 +86,8 @@ pub(super) enum DisconnectReason {
 pub(super) struct ConnectionProgress {
     /// The agent has sent `hello`, over this connection or an earlier one.
     pub(super) answered: Cell<bool>,
+    /// Driver that is starting the sandbox, and the time of the start. Taken at the first `hello`.
+    pub(super) starting: Cell<Option<(&'static str, Instant)>>,
     /// A report of this connection is on disk.
     pub(super) made_progress: Cell<bool>,
 }
@@ -331,6 +335,9 @@ impl AgentConnection<'_> {
             return Err(DisconnectReason::ProtocolViolation("a boot id with control characters".to_owned()));
         }
         progress.answered.set(true);
+        if let Some((driver, began)) = progress.starting.take() {
+            METRICS.observe_start(driver, began.elapsed());
+        }
         self.boot.clone_from(&hello.boot);
         self.reads_cancel_hints = hello.reads_cancel_hints;
         let accepted = self.send_to_session(HelloReceived { hello }).await?.map_err(|rejected| match rejected {

@@ -35,6 +35,7 @@ use crate::{
         messages::SandboxPhaseChanged,
     },
     store::SessionId,
+    telemetry::metrics::{METRICS, RestartedPart},
 };
 
 /// Longest time from the start of a sandbox to the agent's `hello`. Time while the sandbox is
@@ -148,6 +149,7 @@ impl SandboxSupervisor {
                 StartAttempt::Crashed(exit) if attempt == START_ATTEMPTS => return crash_loop_end(exit),
                 StartAttempt::Crashed(exit) => {
                     debug!(session = %self.id, attempt, ?exit, "the agent exited before `hello`; starting it again");
+                    METRICS.count_restart(RestartedPart::Agent);
                     sleep(wait).await;
                     (recorded, wait) = (RecordedSandbox::Down, wait * 4);
                 }
@@ -162,6 +164,7 @@ impl SandboxSupervisor {
         deliveries: &mut mpsc::UnboundedReceiver<AgentDelivery>,
     ) -> StartAttempt {
         self.entry.set_state("starting the sandbox");
+        let began = Instant::now();
         let started = match self.start_with_retry(recorded).await {
             Ok(started) => started,
             Err(e) => {
@@ -174,6 +177,7 @@ impl SandboxSupervisor {
         let sandbox = self.parts.sandbox.clone();
         let mut exit = sandbox.wait(self.id);
         let progress = Rc::new(ConnectionProgress::default());
+        progress.starting.set((started == SandboxOrigin::StartedNow).then(|| (sandbox.name(), began)));
         // A separate task, dropped at the first `hello`. Each live session keeps the outer future
         // in memory, and the timer would enlarge it.
         let mut timeout = Some(actix::spawn(answer_timeout(self.pause_flag.clone(), progress.clone())));

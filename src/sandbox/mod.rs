@@ -109,12 +109,23 @@ pub struct FoundSandbox {
 }
 
 /// State of an existing sandbox, as its driver observes it.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+#[derive(Debug, Clone, Copy, PartialEq, Eq, strum::IntoStaticStr, strum::VariantArray)]
+#[strum(serialize_all = "snake_case")]
 pub enum SandboxPresence {
     Running,
+    #[strum(serialize = "frozen")]
     Paused,
     /// The process has ended; the file system still exists.
     Exited,
+}
+
+impl SandboxPresence {
+    pub const ALL: &[SandboxPresence] = <SandboxPresence as strum::VariantArray>::VARIANTS;
+
+    /// Name in the API and in the metrics.
+    pub fn name(self) -> &'static str {
+        self.into()
+    }
 }
 
 /// Current resource usage of a sandbox.

@@ -4,9 +4,10 @@
 //! to disk. Effects, answers and publication wait until the store has confirmed the transition and
 //! everything before it. Only effects that stop something precede the append.
 
-use std::sync::Arc;
+use std::{sync::Arc, time::Duration};
 
 use actix::prelude::*;
+use greenroom_protocol::{EventBody, Observation, ObservationKind, observation::EscalationStep};
 use tracing::error;
 
 use super::{
@@ -21,7 +22,7 @@ use super::{
 use crate::{
     net::wake_batch::with_batched_wakes,
     store::{AppendBatch, AppendError, ReportMark, Seq, SessionRecord},
-    telemetry::EVENTS_APPENDED,
+    telemetry::metrics::{METRICS, RestartedPart},
 };
 
 /// Bytes of one session in flight to disk.
@@ -50,6 +51,7 @@ impl Session {
         let at = self.tail;
         for new_event in new_events {
             self.tail += 1;
+            count_interrupt(&new_event);
             ended.extend(rendered.add(new_event, self.tail, &mut self.causes));
         }
         let events = rendered.finish();
@@ -104,7 +106,7 @@ impl Session {
         // One commit answers hundreds of sessions at once, from its own thread.
         ctx.spawn(with_batched_wakes(appended).into_actor(self).map(move |result, session, ctx| {
             if result.is_ok() {
-                EVENTS_APPENDED.inc_by(count);
+                METRICS.events_appended.inc_by(count);
             }
             session.appended(tail, result, ctx);
         }));
@@ -230,5 +232,21 @@ impl Session {
     /// Returns true if a stop of the sandbox is decided or in flight.
     pub(super) fn is_stopping_sandbox(&self) -> bool {
         self.in_flight_stops.any_in_flight()
+    }
+}
+
+/// Counts a new event, if it is the receipt of an interrupt.
+fn count_interrupt(new_event: &NewEvent) {
+    let EventBody::Observation(Observation {
+        kind: ObservationKind::Interrupted { stopped_ms, escalation_step, .. },
+        ..
+    }) = &new_event.body
+    else {
+        return;
+    };
+    METRICS.interrupt.observe(Duration::from_millis(*stopped_ms).as_secs_f64());
+    match escalation_step {
+        EscalationStep::Cancel | EscalationStep::KillProcesses | EscalationStep::Sandbox => {}
+        EscalationStep::RestartAgent => METRICS.count_restart(RestartedPart::Agent),
     }
 }

@@ -23,7 +23,7 @@ use super::{
 use crate::{
     frontend,
     net::{ActiveResponse, apply_body_timeout},
-    telemetry,
+    telemetry::metrics::METRICS,
 };
 
 /// Passes an authorized request on, or answers it. A rejected request reaches no handler.
@@ -288,10 +288,6 @@ fn is_json(headers: &HeaderMap) -> bool {
     headers.get(header::CONTENT_TYPE).is_some_and(|kind| kind.as_bytes().starts_with(b"application/json"))
 }
 
-/// Counts a request. Unknown methods share one label, so that clients cannot create labels without
-/// end.
 fn count_request(method: &Method, status: StatusCode) {
-    let known = [Method::GET, Method::HEAD, Method::POST, Method::PUT, Method::PATCH, Method::DELETE, Method::OPTIONS];
-    let method = if known.contains(method) { method.as_str() } else { "other" };
-    telemetry::HTTP_REQUESTS.with_label_values(&[method, status.as_str()]).inc();
+    METRICS.count_request(method.as_str(), status.as_str());
 }

@@ -15,6 +15,7 @@ mod files;
 mod greedy;
 mod interrupts;
 mod main_job;
+mod metrics;
 mod models;
 mod overload;
 mod pauses;

@@ -252,7 +252,9 @@ pub struct QueueItem {
 }
 
 /// State of the agent, as clients see it.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, Serialize, Deserialize, strum::IntoStaticStr)]
+#[derive(
+    Debug, Clone, Copy, PartialEq, Eq, Hash, Serialize, Deserialize, strum::IntoStaticStr, strum::VariantArray,
+)]
 #[cfg_attr(test, derive(schemars::JsonSchema, ts_rs::TS))]
 #[serde(rename_all = "snake_case")]
 #[strum(serialize_all = "snake_case")]
@@ -377,6 +379,8 @@ impl Observation {
 }
 
 impl AgentState {
+    pub const ALL: &[AgentState] = <AgentState as strum::VariantArray>::VARIANTS;
+
     /// Name on the wire.
     pub fn name(self) -> &'static str {
         self.into()

@@ -281,3 +281,24 @@ fn long_input_has_its_own_price() {
         assert!((cost - expected).abs() < 1e-9, "{input} {cached}: {cost}");
     }
 }
+
+/// A client may name any model, and each label of a metric costs memory.
+#[test]
+fn metric_labels_are_bounded() {
+    let listed = ["claude-a", "openai/gpt-b", "openai/org/c", "gemini/g"].map(str::to_owned).to_vec();
+    let options = ModelConfig { models: listed, default: "claude-d".to_owned(), ..no_provider() };
+    let check = |api: ProviderApi, model: &str, expected: (&str, &str)| {
+        let (provider, label) = options.metric_labels(api, model);
+        assert_eq!((provider, label.as_str()), expected, "{model}");
+    };
+    check(ProviderApi::Anthropic, "claude-a", ("anthropic", "claude-a"));
+    check(ProviderApi::Anthropic, "anthropic/claude-d", ("anthropic", "claude-d"));
+    check(ProviderApi::Openai, "gpt-b", ("openai", "gpt-b"));
+    check(ProviderApi::Openai, "openai/org/c", ("openai", "org/c"));
+    check(ProviderApi::Gemini, "g", ("gemini", "g"));
+    check(ProviderApi::Anthropic, "demo", ("demo", "demo"));
+    for foreign in ["claude-x", "gpt-b", "", "other"] {
+        check(ProviderApi::Anthropic, foreign, ("anthropic", "other"));
+    }
+    check(ProviderApi::Gemini, "claude-a", ("gemini", "other"));
+}

@@ -12,6 +12,7 @@ use std::{
     io,
     sync::{Arc, Mutex, MutexGuard, PoisonError, mpsc},
     thread,
+    time::Instant,
 };
 
 use tokio::sync::oneshot;
@@ -24,7 +25,7 @@ use super::{
     segment::LogPosition,
     shared::SharedJournal,
 };
-use crate::{net::wake_batch::coalesce_wakes, store::session_change::ChangeFailure};
+use crate::{net::wake_batch::coalesce_wakes, store::session_change::ChangeFailure, telemetry::metrics::METRICS};
 
 pub(super) struct Committer {
     shared: Arc<SharedJournal>,
@@ -98,6 +99,7 @@ impl Committer {
 
     /// Carries out one commit. The calling thread holds the turn.
     fn commit(&self, requests: Vec<JournalRequest>, thread_index: usize) {
+        let began = Instant::now();
         let (group, others) = self.admit(requests);
         // Appends behind a rejected append rely on it. They must be failed while they are still
         // queued.
@@ -122,7 +124,10 @@ impl Committer {
         }
         match file.map(|file| (self.sync)(&file)) {
             Some(Err(error)) => self.recover(segment, &Arc::new(error), alone),
-            Some(Ok(())) => self.mark_committed(Some(number)),
+            Some(Ok(())) => {
+                METRICS.journal_commit.observe(began.elapsed().as_secs_f64());
+                self.mark_committed(Some(number));
+            }
             None => self.mark_committed(None),
         }
         if alone {
@@ -201,6 +206,7 @@ impl Committer {
             state.purged_since = None;
         }
         group.publish(&mut state, *at);
+        METRICS.journal_bytes.inc_by((*len).into());
         state.end = LogPosition { segment: at.segment, offset: at.offset + *len };
         let bytes = match state.end.segment == state.flushed_to.segment {
             true => state.end.offset - state.flushed_to.offset,

@@ -73,11 +73,6 @@ async fn sandboxes(services: Data<WebServices>) -> ApiResult {
 }
 
 async fn measure(sandbox: &dyn SandboxDriver, found: FoundSandbox) -> SandboxRow {
-    let state = match found.presence {
-        SandboxPresence::Running => "running",
-        SandboxPresence::Paused => "frozen",
-        SandboxPresence::Exited => "exited",
-    };
     let stats = match found.presence {
         SandboxPresence::Running | SandboxPresence::Paused => {
             tokio::time::timeout(STATS_TIMEOUT, sandbox.stats(found.session)).await.ok().and_then(Result::ok)
@@ -87,7 +82,7 @@ async fn measure(sandbox: &dyn SandboxDriver, found: FoundSandbox) -> SandboxRow
     SandboxRow {
         session: found.session.to_string(),
         driver: found.driver,
-        state,
+        state: found.presence.name(),
         memory_bytes: stats.map(|stats| stats.memory_bytes),
         cpu_us: stats.map(|stats| stats.cpu_us),
         processes: stats.map(|stats| stats.processes),

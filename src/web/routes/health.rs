@@ -1,13 +1,16 @@
 //! Endpoints for monitoring: liveness, readiness, metrics.
 
-use std::{collections::HashMap, fmt::Display, future::Future, time::Duration};
+use std::{fmt::Display, future::Future, time::Duration};
 
 use actix_web::{HttpResponse, http::StatusCode, web::Data};
+use greenroom_protocol::observation::AgentState;
 use prometheus::{IntGaugeVec, Opts, Registry, TextEncoder};
 use serde_json::{Value, json};
 
 use crate::{
-    telemetry,
+    actor_registry::ActorKind,
+    sandbox::{FoundSandbox, SandboxPresence, drivers::DRIVERS},
+    telemetry::metrics::METRICS,
     web::{
         error::{ApiError, ApiResult},
         route_table::documented_routes,
@@ -60,32 +63,61 @@ fn status_text(state: &Result<(), String>) -> Value {
     }
 }
 
-/// Returns counters and gauges in the Prometheus text format.
+/// Returns all metrics in the Prometheus text format.
 #[utoipa::path(get, path = "/metrics", tag = "health", responses((status = 200, body = String)))]
 async fn metrics(services: Data<WebServices>) -> ApiResult {
-    // Registered here, so that the counter is exported before the first event is appended.
-    std::sync::LazyLock::force(&telemetry::EVENTS_APPENDED);
-    let counts = services.store.count_by_state().await?;
-    let sessions = counts.into_iter().map(|(state, count)| (state.name(), count as i64)).collect();
-    let mut actors = HashMap::new();
-    for row in services.actor_registry.rows() {
-        let kind = serde_json::to_value(row.kind).ok().and_then(|kind| kind.as_str().map(str::to_owned));
-        *actors.entry(kind.unwrap_or_default()).or_insert(0) += 1;
-    }
-    let text = gauges("greenroom_sessions", "Sessions that have not ended, by state.", "state", &sessions)
-        .and_then(|first| Ok(first + &gauges("greenroom_actors", "Live actors, by kind.", "kind", &actors)?))
-        .and_then(|gauges| Ok(gauges + &TextEncoder::new().encode_to_string(&prometheus::gather())?))
-        .map_err(|e| ApiError::unavailable(format!("cannot encode the metrics: {e}")))?;
+    DRIVERS.iter().for_each(|driver| METRICS.declare_driver(driver.name));
+    let gauges = Registry::new();
+    count_sessions(&services, &gauges).await?;
+    count_actors(&services, &gauges)?;
+    count_sandboxes(&services, &gauges).await?;
+    let families = [gauges.gather(), METRICS.gather()].concat();
+    let text = TextEncoder::new().encode_to_string(&families).map_err(|e| encoding_failed(&e))?;
     Ok(HttpResponse::Ok().content_type("text/plain; version=0.0.4; charset=utf-8").body(text))
 }
 
-/// Encodes gauges whose values are counted at each request and not stored in between.
-fn gauges<K: AsRef<str>>(name: &str, help: &str, label: &str, values: &HashMap<K, i64>) -> prometheus::Result<String> {
-    let registry = Registry::new();
-    let gauge = IntGaugeVec::new(Opts::new(name, help), &[label])?;
-    registry.register(Box::new(gauge.clone()))?;
-    for (key, value) in values {
-        gauge.with_label_values(&[key.as_ref()]).set(*value);
+async fn count_sessions(services: &WebServices, gauges: &Registry) -> Result<(), ApiError> {
+    let counts = services.store.count_by_state().await?;
+    let sessions = gauge(gauges, "greenroom_sessions", "Sessions that have not ended, by state.", &["state"])?;
+    for state in AgentState::ALL.iter().filter(|state| **state != AgentState::Ended) {
+        let count = counts.get(state).copied().unwrap_or_default();
+        sessions.with_label_values(&[state.name()]).set(count as i64);
     }
-    TextEncoder::new().encode_to_string(&registry.gather())
+    Ok(())
+}
+
+fn count_actors(services: &WebServices, gauges: &Registry) -> Result<(), ApiError> {
+    let actors = gauge(gauges, "greenroom_actors", "Live actors, by kind.", &["kind"])?;
+    for kind in ActorKind::ALL {
+        let count = services.actor_registry.count(*kind, None);
+        actors.with_label_values(&[kind.name()]).set(count as i64);
+    }
+    Ok(())
+}
+
+/// Counts the sandboxes, if the drivers list them within [`CHECK_TIMEOUT`]. Otherwise their number
+/// is not known, and the metric is absent.
+async fn count_sandboxes(services: &WebServices, gauges: &Registry) -> Result<(), ApiError> {
+    let Ok(Ok(found)) = tokio::time::timeout(CHECK_TIMEOUT, services.sandbox.list()).await else { return Ok(()) };
+    let help = "Sandboxes of this node, by state and driver.";
+    let sandboxes = gauge(gauges, "greenroom_sandboxes", help, &["state", "driver"])?;
+    for driver in DRIVERS {
+        for presence in SandboxPresence::ALL {
+            let is_counted = |found: &&FoundSandbox| found.driver == driver.name && found.presence == *presence;
+            let count = found.iter().filter(is_counted).count();
+            sandboxes.with_label_values(&[presence.name(), driver.name]).set(count as i64);
+        }
+    }
+    Ok(())
+}
+
+/// Returns a gauge whose values are counted at each request and not stored in between.
+fn gauge(registry: &Registry, name: &str, help: &str, labels: &[&str]) -> Result<IntGaugeVec, ApiError> {
+    let gauge = IntGaugeVec::new(Opts::new(name, help), labels);
+    let registered = gauge.and_then(|gauge| registry.register(Box::new(gauge.clone())).map(|()| gauge));
+    registered.map_err(|e| encoding_failed(&e))
+}
+
+fn encoding_failed(error: &prometheus::Error) -> ApiError {
+    ApiError::unavailable(format!("cannot encode the metrics: {error}"))
 }
