@@ -3,18 +3,21 @@
 
 use std::{hash::Hash, io, net::TcpListener, time::Duration};
 
-use actix_http::{HttpService, Request, Uri};
-use actix_service::{IntoServiceFactory, map_config};
+use actix_http::{HttpService, Protocol, Request, Uri, error::DispatchError};
+use actix_service::{IntoServiceFactory, ServiceFactoryExt, fn_service, map_config};
 use actix_web::{
     Error,
     body::MessageBody,
     dev::{AppConfig, Server, ServiceFactory, ServiceResponse},
+    http::StatusCode,
 };
 use rustix::process::{Resource, getrlimit};
-use tracing::info;
+use tokio::net::TcpStream;
+use tracing::{debug, info};
 
 use super::{
     connection_migration::{ConnectionMigrator, counted_connections},
+    http_connection::{HttpConnection, UnparsedAnswer},
     keyed_threads::KeyedThreads,
     tcp_connection::TcpConnection,
     ws_transport::upgrade_service,
@@ -44,6 +47,8 @@ pub struct HttpServer<K> {
     pub threads: KeyedThreads,
     /// Returns the key that an address names, if any.
     pub key_of: fn(&Uri) -> Option<K>,
+    /// Returns the answer to a request that cannot be parsed.
+    pub unparsed: fn(StatusCode) -> UnparsedAnswer,
 }
 
 impl<K: Hash + Clone + Send + 'static> HttpServer<K> {
@@ -61,7 +66,7 @@ impl<K: Hash + Clone + Send + 'static> HttpServer<K> {
         S::Service: 'static,
         B: MessageBody + 'static,
     {
-        let HttpServer { limits, threads, key_of } = self;
+        let HttpServer { limits, threads, key_of, unparsed } = self;
         // `AppConfig` holds the host for generated URLs. No route generates any, so the default
         // suffices.
         let app = move || map_config(app(), |()| AppConfig::default());
@@ -85,14 +90,19 @@ impl<K: Hash + Clone + Send + 'static> HttpServer<K> {
                 .client_request_timeout(limits.header_timeout)
                 .client_disconnect_timeout(DISCONNECT_TIMEOUT)
                 .keep_alive(limits.keep_alive)
+                .on_connect_ext(|connection: &HttpConnection, data| TcpConnection::register(connection.stream(), data))
+                .upgrade(upgrade_service(app(), migrator.clone()))
+                .finish(app());
+            let connections = fn_service(move |stream: TcpStream| async move {
                 // Frames are small. With Nagle's algorithm a frame waits for the acknowledgement of
                 // the last one.
-                .tcp_nodelay(true)
-                .on_connect_ext(TcpConnection::register)
-                .upgrade(upgrade_service(app(), migrator.clone()))
-                .finish(app())
-                .tcp();
-            counted_connections(http, idle_timeout)
+                if let Err(e) = stream.set_nodelay(true) {
+                    debug!("a connection keeps Nagle's algorithm: {e}");
+                }
+                let peer = stream.peer_addr().ok();
+                Ok::<_, DispatchError>((HttpConnection::new(stream, unparsed), Protocol::Http1, peer))
+            });
+            counted_connections(connections.and_then(http), idle_timeout)
         };
         Ok(server.listen("web", listener, connections)?.run())
     }

@@ -39,9 +39,28 @@ thread_local! {
 #[derive(Debug)]
 struct ConnectionActivity {
     connection: TcpConnection,
+    /// Number of responses since the connection was accepted.
+    responses: Cell<u64>,
     active_responses: Cell<usize>,
     /// End of the last response.
     last_response_ended: Cell<Instant>,
+}
+
+/// Number of the application's responses on the connection that is being polled.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) struct ResponseCounts {
+    pub begun: u64,
+    pub active: usize,
+}
+
+impl ResponseCounts {
+    /// Returns `None` outside of a watched connection.
+    pub(super) fn of_polled() -> Option<ResponseCounts> {
+        POLLED.with_borrow(|activity| {
+            let activity = activity.as_ref()?;
+            Some(ResponseCounts { begun: activity.responses.get(), active: activity.active_responses.get() })
+        })
+    }
 }
 
 /// Response in progress on a watched connection.
@@ -53,6 +72,7 @@ impl ActiveResponse {
     /// thread.
     pub fn begin() -> Option<ActiveResponse> {
         let activity = POLLED.with_borrow(Clone::clone)?;
+        activity.responses.update(|count| count + 1);
         activity.active_responses.update(|count| count + 1);
         Some(ActiveResponse(activity))
     }
@@ -124,6 +144,7 @@ impl IdleWatch {
     pub(super) fn new(idle_timeout: Duration, connection: TcpConnection) -> IdleWatch {
         let activity = ConnectionActivity {
             connection,
+            responses: Cell::new(0),
             active_responses: Cell::new(0),
             last_response_ended: Cell::new(Instant::now()),
         };

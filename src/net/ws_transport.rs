@@ -8,6 +8,7 @@
 //! Frames of the socket's actor are sent from the buffers in which they were made. Data of the
 //! client is read into one buffer per thread.
 
+mod frame_check;
 mod oversize_frames;
 
 use std::{
@@ -29,6 +30,7 @@ use actix_http::{
     BoxedPayloadStream, ConnectionType, Payload, Request, Response,
     error::PayloadError,
     h1::{Codec, Message},
+    ws::{self, CloseCode, CloseReason},
 };
 use actix_web::{
     Error,
@@ -36,7 +38,7 @@ use actix_web::{
     dev::{Service, ServiceFactory, ServiceResponse, fn_factory, fn_service},
     http::{Method, StatusCode},
 };
-use bytes::{Buf, Bytes};
+use bytes::{Buf, Bytes, BytesMut};
 use futures::{SinkExt, Stream, future::OptionFuture, stream};
 use tokio::{
     io::AsyncWriteExt,
@@ -44,9 +46,10 @@ use tokio::{
     time::{Instant, Sleep, sleep, timeout},
 };
 
-use self::oversize_frames::OversizeSplitter;
+use self::{frame_check::FrameViolation, oversize_frames::OversizeSplitter};
 use super::{
     connection_migration::{ConnectionMigrator, can_migrate},
+    http_connection::HttpConnection,
     wake_batch::WakeFlag,
 };
 
@@ -78,7 +81,7 @@ thread_local! {
 }
 
 /// Request for another protocol, with its connection.
-pub(super) type UpgradeRequest = (Request, Framed<TcpStream, Codec>);
+pub(super) type UpgradeRequest = (Request, Framed<HttpConnection, Codec>);
 
 /// Returns a service that answers requests for another protocol with `app`.
 ///
@@ -100,6 +103,7 @@ where
         async move {
             let app = Rc::new(app.await?);
             Ok(fn_service(move |(request, framed): UpgradeRequest| {
+                let framed = framed.into_map_io(HttpConnection::into_stream);
                 // The request is dropped here, so it does not stay in memory for the connection's
                 // life.
                 let here = match can_migrate(&request) {
@@ -119,7 +123,7 @@ where
 }
 
 /// Answers a request and drives its connection until the connection closes.
-pub(super) fn serve<S, B>(app: Rc<S>, request: UpgradeRequest) -> impl Future<Output = ()>
+pub(super) fn serve<S, B>(app: Rc<S>, request: (Request, Framed<TcpStream, Codec>)) -> impl Future<Output = ()>
 where
     S: Service<Request, Response = ServiceResponse<B>, Error = Error>,
     B: MessageBody + 'static,
@@ -137,7 +141,10 @@ where
 }
 
 /// Answers the handshake. Returns `None` if the connection has ended with the answer.
-async fn answer_handshake<S, B>(app: &S, (request, mut framed): UpgradeRequest) -> io::Result<Option<WsTransport>>
+async fn answer_handshake<S, B>(
+    app: &S,
+    (request, mut framed): (Request, Framed<TcpStream, Codec>),
+) -> io::Result<Option<WsTransport>>
 where
     S: Service<Request, Response = ServiceResponse<B>, Error = Error>,
     B: MessageBody + 'static,
@@ -164,11 +171,10 @@ where
     }
     framed.send(Message::Item((head.into(), BodySize::None))).await?;
     let parts = framed.into_parts();
-    let mut frames = OversizeSplitter::default();
-    let read_ahead = frames.split(&parts.read_buf)?;
-    *client_input.borrow_mut() =
-        if read_ahead.is_empty() { ClientInput::Empty } else { ClientInput::Bytes(read_ahead) };
-    Ok(Some(WsTransport { frames, ..WsTransport::new(parts.io, body, client_input) }))
+    *client_input.borrow_mut() = ClientInput::Empty;
+    let mut transport = WsTransport::new(parts.io, body, client_input);
+    transport.receive(&parts.read_buf);
+    Ok(Some(transport))
 }
 
 fn upgrade_error(method: &Method) -> PayloadError {
@@ -237,6 +243,9 @@ struct WsTransport {
     wake_flag: Arc<WakeFlag>,
     waker: Waker,
     frames: OversizeSplitter,
+    /// Violation by the client. The actor gets no further input, and the close follows its last
+    /// frame.
+    violation: Option<FrameViolation>,
     client_input: Rc<RefCell<ClientInput>>,
     unsent: VecDeque<Bytes>,
     write_stall: Option<Box<WriteStall>>,
@@ -254,10 +263,25 @@ impl WsTransport {
             wake_flag,
             waker,
             frames,
+            violation: None,
             client_input,
             unsent,
             write_stall: None,
         }
+    }
+
+    /// Takes data of the client for the actor, up to a violation. Returns true if the actor has
+    /// input. An incomplete frame header is no input.
+    fn receive(&mut self, read: &[u8]) -> bool {
+        let (bytes, violation) = self.frames.split(read);
+        self.violation = self.violation.or(violation);
+        let mut client_input = self.client_input.borrow_mut();
+        *client_input = match (bytes.is_empty(), self.violation) {
+            (false, _) => ClientInput::Bytes(bytes),
+            (true, Some(_)) => ClientInput::Ended,
+            (true, None) => ClientInput::Empty,
+        };
+        !matches!(*client_input, ClientInput::Empty)
     }
 
     /// Drives the connection. Ready when the actor has finished and all its frames are sent.
@@ -300,7 +324,10 @@ impl WsTransport {
             self.wake_flag.clear();
             match Pin::new(&mut self.actor).poll_next(&mut Context::from_waker(&self.waker)) {
                 Poll::Ready(Some(Ok(bytes))) => self.unsent.push_back(bytes),
-                Poll::Ready(Some(Err(_)) | None) => self.actor_finished = true,
+                Poll::Ready(Some(Err(_)) | None) => {
+                    self.actor_finished = true;
+                    self.unsent.extend(self.violation.take().map(close_frame));
+                }
                 Poll::Pending => return true,
             }
         }
@@ -354,30 +381,44 @@ impl WsTransport {
     /// An actor that requests another poll may have input left. Reading on would let an endless
     /// client fill the memory.
     fn read_client(&mut self, cx: &mut Context<'_>) -> bool {
-        let mut client_input = self.client_input.borrow_mut();
-        if self.actor_finished || !matches!(*client_input, ClientInput::Empty) || self.wake_flag.is_set() {
+        if self.actor_finished || !matches!(*self.client_input.borrow(), ClientInput::Empty) || self.wake_flag.is_set()
+        {
             return false;
         }
+        if self.violation.is_some() {
+            *self.client_input.borrow_mut() = ClientInput::Ended;
+            return true;
+        }
         loop {
-            let read = match self.stream.poll_read_ready(cx) {
+            let failed = match self.stream.poll_read_ready(cx) {
                 Poll::Pending => return false,
-                Poll::Ready(Err(e)) => Err(e),
-                Poll::Ready(Ok(())) => READING.with_borrow_mut(|buffer| match self.stream.try_read(buffer)? {
-                    0 => Ok(None),
-                    count => self.frames.split(&buffer[..count]).map(Some),
-                }),
+                Poll::Ready(Err(e)) => ClientInput::Failed(e),
+                Poll::Ready(Ok(())) => {
+                    let read = READING.with_borrow_mut(|buffer| {
+                        let count = self.stream.try_read(buffer)?;
+                        io::Result::Ok((count, self.receive(&buffer[..count])))
+                    });
+                    match read {
+                        Ok((0, _)) => ClientInput::Ended,
+                        Ok((_, true)) => return true,
+                        Ok((_, false)) => continue,
+                        Err(e) if e.kind() == io::ErrorKind::WouldBlock => continue,
+                        Err(e) => ClientInput::Failed(e),
+                    }
+                }
             };
-            *client_input = match read {
-                Err(e) if e.kind() == io::ErrorKind::WouldBlock => continue,
-                Err(e) => ClientInput::Failed(e),
-                Ok(None) => ClientInput::Ended,
-                // An incomplete frame header passes nothing on.
-                Ok(Some(bytes)) if bytes.is_empty() => continue,
-                Ok(Some(bytes)) => ClientInput::Bytes(bytes),
-            };
+            *self.client_input.borrow_mut() = failed;
             return true;
         }
     }
+}
+
+/// Returns the frame that closes a connection after a violation.
+fn close_frame(violation: FrameViolation) -> Bytes {
+    let mut frame = BytesMut::new();
+    let reason = CloseReason { code: CloseCode::Other(violation.code), description: Some(violation.reason.to_owned()) };
+    ws::Parser::write_close(&mut frame, Some(reason), false);
+    frame.freeze()
 }
 
 /// Stalled writes: the time in which a client has taken no data.

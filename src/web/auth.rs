@@ -1,8 +1,12 @@
 //! Authorization: a pure function from a request's facts to a decision. Independent of the HTTP
 //! library; [`super::middleware`] calls it.
 
-use std::net::{IpAddr, SocketAddr};
+use std::{
+    net::{IpAddr, SocketAddr},
+    sync::Arc,
+};
 
+use super::wrong_tokens::WrongTokens;
 use crate::data::{AccessGrant, CurrentToken};
 
 /// Access rules of this server: token, names, origins.
@@ -14,6 +18,7 @@ pub struct Auth {
     hosts: Vec<String>,
     /// Further allowed origins, compared exactly.
     origins: Vec<String>,
+    wrong_tokens: Arc<WrongTokens>,
 }
 
 /// Facts of a request that the decision depends on.
@@ -111,7 +116,17 @@ enum RequestOrigin<'a> {
 
 impl Auth {
     pub fn new(token: CurrentToken, bound: SocketAddr, config: &crate::config::ServerConfig) -> Auth {
-        Auth { token, bound, hosts: config.allowed_hosts.clone(), origins: config.allowed_origins.clone() }
+        Auth {
+            token,
+            bound,
+            hosts: config.allowed_hosts.clone(),
+            origins: config.allowed_origins.clone(),
+            wrong_tokens: Arc::default(),
+        }
+    }
+
+    pub(super) fn wrong_tokens(&self) -> &Arc<WrongTokens> {
+        &self.wrong_tokens
     }
 
     /// Returns the cookie's name, which contains this server's port.

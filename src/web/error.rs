@@ -1,17 +1,27 @@
 //! Failures of requests: one JSON body with a code, a message and the fitting status.
 
+use std::fmt::Display;
+
 use actix::MailboxError;
 use actix_web::{
     HttpRequest, HttpResponse, ResponseError,
     body::BoxBody,
     error::JsonPayloadError,
-    http::{StatusCode, header},
+    http::{
+        StatusCode,
+        header::{self, HeaderValue},
+    },
 };
 use greenroom_protocol::client::ErrorBody;
 use serde::Serialize;
 
 use super::auth::AuthError;
-use crate::{sandbox::SandboxError, session::RequestError, store::StoreError};
+use crate::{
+    net::{WsHandshakeError, check_ws_handshake},
+    sandbox::SandboxError,
+    session::RequestError,
+    store::StoreError,
+};
 
 /// Failure of a request: status, code and message.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
@@ -63,6 +73,18 @@ impl ApiError {
             status => ApiError::new(status, "internal", "the server failed; the reason is in its log"),
         }
     }
+
+    /// Returns the error for a request that cannot be parsed, so that its method and path are not
+    /// known.
+    pub(super) fn unparsed(status: StatusCode) -> ApiError {
+        let (code, message) = match status {
+            StatusCode::REQUEST_TIMEOUT => ("timeout", "the head of the request did not arrive in time"),
+            StatusCode::REQUEST_HEADER_FIELDS_TOO_LARGE => ("too_large", "the head of the request is too large"),
+            status if status.is_client_error() => ("invalid_args", "the request is not valid HTTP/1.1"),
+            _ => ("internal", "the server failed; the reason is in its log"),
+        };
+        ApiError::new(status, code, message)
+    }
 }
 
 impl ApiError {
@@ -107,6 +129,10 @@ impl ResponseError for ApiError {
         let mut response = HttpResponse::build(self.status);
         match self.status {
             StatusCode::UNAUTHORIZED => response.insert_header((header::WWW_AUTHENTICATE, "Bearer")),
+            // RFC 6455, section 4.2.2: the versions that the server supports.
+            StatusCode::UPGRADE_REQUIRED => response
+                .insert_header((header::UPGRADE, HeaderValue::from_static("websocket")))
+                .insert_header((header::SEC_WEBSOCKET_VERSION, HeaderValue::from_static("13"))),
             StatusCode::SERVICE_UNAVAILABLE | StatusCode::TOO_MANY_REQUESTS => {
                 response.insert_header((header::RETRY_AFTER, "1"))
             }
@@ -191,9 +217,23 @@ impl From<MailboxError> for ApiError {
     }
 }
 
+/// Checks a request at the address of a socket.
+///
+/// # Errors
+/// The request is not a valid WebSocket handshake.
+pub(super) fn check_handshake(req: &HttpRequest) -> Result<(), ApiError> {
+    check_ws_handshake(req.head()).map_err(|error| {
+        let status = match error {
+            WsHandshakeError::Version => StatusCode::UPGRADE_REQUIRED,
+            WsHandshakeError::OldHttp | WsHandshakeError::Key | WsHandshakeError::Other(_) => StatusCode::BAD_REQUEST,
+        };
+        ApiError { status, ..bad_handshake(error) }
+    })
+}
+
 /// Returns the error for an address of a socket without a valid WebSocket handshake.
-pub(super) fn bad_handshake(error: &actix_web::Error) -> ApiError {
-    ApiError::invalid(format!("this address is a WebSocket, and the request is not a valid handshake: {error}"))
+pub(super) fn bad_handshake(reason: impl Display) -> ApiError {
+    ApiError::invalid(format!("this address is a WebSocket, and the request is not a valid handshake: {reason}"))
 }
 
 /// Returns the error for a body that is not JSON, has the wrong shape, or is too large.

@@ -1,9 +1,15 @@
 //! Middleware for all requests: authorization by [`super::auth`], and security headers and error
 //! forms for answers.
 
+use std::{
+    convert::Infallible,
+    pin::Pin,
+    task::{Context, Poll},
+};
+
 use actix_web::{
     Error, FromRequest, HttpMessage, HttpResponse, ResponseError,
-    body::{BoxBody, MessageBody},
+    body::{BodySize, BoxBody, MessageBody},
     cookie::{Cookie, SameSite, time::Duration},
     dev::{ServiceRequest, ServiceResponse},
     http::{
@@ -11,19 +17,20 @@ use actix_web::{
         header::{self, HeaderMap, HeaderName, HeaderValue},
     },
     middleware::Next,
-    web::{Data, Payload},
+    web::{Bytes, Data, Payload},
 };
+use percent_encoding::percent_decode_str;
 
 use super::{
     assets,
     auth::{Auth, AuthDecision, AuthError, RequestAccess, RequestBodyKind, RequestFacts, RouteClass},
-    error::{ApiError, bad_handshake},
+    error::{ApiError, bad_handshake, check_handshake},
     request::{AuthenticatedRequest, accepts},
 };
 use crate::{
     frontend,
-    net::{ActiveResponse, apply_body_timeout},
-    telemetry::metrics::METRICS,
+    net::{ActiveResponse, UnparsedAnswer, apply_body_timeout},
+    telemetry::metrics::{METRICS, OTHER},
 };
 
 /// Passes an authorized request on, or answers it. A rejected request reaches no handler.
@@ -60,22 +67,26 @@ pub(super) async fn authorize(
             let response = sign_in(&auth, &req);
             Ok(req.into_response(response))
         }
-        AuthDecision::Reject(error) => reject(req, error).await,
+        AuthDecision::Reject(error) => reject(&auth, req, error).await,
         AuthDecision::RejectCrossOrigin(origin, error) => {
-            let mut response = reject(req, error).await?;
+            let mut response = reject(&auth, req, error).await?;
             allow_origin(response.headers_mut(), &origin);
             Ok(response)
         }
     }
 }
 
-async fn reject(req: ServiceRequest, error: AuthError) -> Result<ServiceResponse<BoxBody>, Error> {
+async fn reject(auth: &Auth, req: ServiceRequest, error: AuthError) -> Result<ServiceResponse<BoxBody>, Error> {
+    if let (AuthError::WrongToken, Some(peer)) = (&error, req.peer_addr()) {
+        auth.wrong_tokens().hold_back(peer.ip()).await;
+    }
     match error {
         AuthError::NoToken | AuthError::WrongToken if is_socket_handshake(&req) => {
             let (req, mut payload) = req.into_parts();
             let body = Payload::from_request(&req, &mut payload).await?;
-            let socket = frontend::reject(&req, body, 4401, &error.to_string());
-            let response = socket.unwrap_or_else(|e| bad_handshake(&e).error_response());
+            let socket = check_handshake(&req)
+                .and_then(|()| frontend::reject(&req, body, 4401, &error.to_string()).map_err(bad_handshake));
+            let response = socket.unwrap_or_else(|e| e.error_response());
             Ok(ServiceResponse::new(req, response))
         }
         AuthError::Host(_)
@@ -101,8 +112,7 @@ fn decide(auth: &Auth, req: &ServiceRequest) -> AuthDecision {
         host,
         origin: optional_header(req.headers(), header::ORIGIN),
         fetch_site: optional_header(req.headers(), HeaderName::from_static("sec-fetch-site")),
-        bearer: optional_header(req.headers(), header::AUTHORIZATION)
-            .map(|value| value.strip_prefix("Bearer ").unwrap_or_default().trim()),
+        bearer: optional_header(req.headers(), header::AUTHORIZATION).map(bearer_token),
         query: query.as_deref(),
         cookie: cookie.as_ref().map(|cookie| cookie.value()),
         body: body_kind(req.method(), req.headers()),
@@ -162,6 +172,14 @@ fn body_kind(method: &Method, headers: &HeaderMap) -> RequestBodyKind {
         }
         None | Some(_) if *method == Method::PUT => RequestBodyKind::File,
         None | Some(_) => RequestBodyKind::Other,
+    }
+}
+
+/// Returns the token of an `Authorization` header. Another scheme yields an empty token.
+fn bearer_token(value: &str) -> &str {
+    match value.split_once(' ') {
+        Some((scheme, token)) if scheme.eq_ignore_ascii_case("bearer") => token.trim(),
+        Some(_) | None => "",
     }
 }
 
@@ -249,18 +267,65 @@ pub(super) async fn security_headers(
     if wants_page {
         response = with_error_page(response);
     }
-    let headers = response.headers_mut();
+    add_security_headers(response.headers_mut());
+    count_request(Some(&method), status);
+    if method == Method::HEAD {
+        response = response.map_body(|_, body| BoxBody::new(HeadBody(body.size())));
+    }
+    Ok(match active {
+        Some(active) => active.track_body(response),
+        None => response,
+    })
+}
+
+fn add_security_headers(headers: &mut HeaderMap) {
     for (name, value) in SECURITY_HEADERS {
         headers.insert(HeaderName::from_static(name), HeaderValue::from_static(value));
     }
     if !headers.contains_key(header::CACHE_CONTROL) {
         headers.insert(header::CACHE_CONTROL, HeaderValue::from_static("no-store"));
     }
-    count_request(&method, status);
-    Ok(match active {
-        Some(active) => active.track_body(response),
-        None => response,
-    })
+}
+
+/// Answers a request that cannot be parsed. No other middleware sees such a request.
+pub(super) fn answer_unparsed(status: StatusCode) -> UnparsedAnswer {
+    count_request(None, status);
+    let mut response = ApiError::unparsed(status).error_response();
+    add_security_headers(response.headers_mut());
+    let headers = response.headers().clone();
+    UnparsedAnswer { headers, body: response.into_body().try_into_bytes().unwrap_or_default() }
+}
+
+/// Innermost middleware: rejects addresses that are not UTF-8.
+///
+/// The router replaces such bytes, so that two addresses would name one thing.
+pub(super) async fn require_utf8(
+    req: ServiceRequest,
+    next: Next<impl MessageBody + 'static>,
+) -> Result<ServiceResponse<BoxBody>, Error> {
+    let is_utf8 = |text: &str| percent_decode_str(text).decode_utf8().is_ok();
+    match is_utf8(req.path()) && is_utf8(req.query_string()) {
+        true => Ok(next.call(req).await?.map_into_boxed_body()),
+        false => Ok(req.error_response(ApiError::invalid("the address is not UTF-8; encode names as UTF-8"))),
+    }
+}
+
+/// Body of the answer to a `HEAD` request: has the size of the answer to `GET`, and no bytes.
+///
+/// The body for `GET` is dropped unread. Otherwise it would be produced for nobody, and an event
+/// stream without end.
+struct HeadBody(BodySize);
+
+impl MessageBody for HeadBody {
+    type Error = Infallible;
+
+    fn size(&self) -> BodySize {
+        self.0
+    }
+
+    fn poll_next(self: Pin<&mut Self>, _: &mut Context<'_>) -> Poll<Option<Result<Bytes, Infallible>>> {
+        Poll::Ready(None)
+    }
 }
 
 fn with_error_body(response: ServiceResponse<BoxBody>, method: &Method, path: &str) -> ServiceResponse<BoxBody> {
@@ -288,6 +353,7 @@ fn is_json(headers: &HeaderMap) -> bool {
     headers.get(header::CONTENT_TYPE).is_some_and(|kind| kind.as_bytes().starts_with(b"application/json"))
 }
 
-fn count_request(method: &Method, status: StatusCode) {
-    METRICS.count_request(method.as_str(), status.as_str());
+/// Counts a request. The method of a request that cannot be parsed is not known.
+fn count_request(method: Option<&Method>, status: StatusCode) {
+    METRICS.count_request(method.map_or(OTHER, Method::as_str), status.as_str());
 }

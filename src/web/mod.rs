@@ -6,6 +6,7 @@
 //!
 //! | module | content |
 //! |---|---|
+//! | [`wrong_tokens`] | delays and reports requests with a wrong token |
 //! | [`auth`] | decides whether a request passes; pure |
 //! | [`error`] | failures, as one JSON form and as a page for a browser |
 //! | [`assets`] | files of the UI |
@@ -43,9 +44,10 @@ mod routes;
 mod state;
 #[cfg(test)]
 mod tests;
+mod wrong_tokens;
 
 pub use auth::Auth;
-use route_table::RouteTable;
+use route_table::{RouteTable, readable};
 use routes::{page, sockets};
 pub use state::WebServices;
 
@@ -68,7 +70,7 @@ pub fn serve(
         keep_alive: config.keep_alive.0,
     };
     let (services, auth) = (Data::new(services), Data::new(auth));
-    HttpServer { limits, threads, key_of: sockets::session_in_address }
+    HttpServer { limits, threads, key_of: sockets::session_in_address, unparsed: middleware::answer_unparsed }
         .serve(listener, move || application(services.clone(), auth.clone()))
 }
 
@@ -80,7 +82,10 @@ fn application(
     impl ServiceFactory<ServiceRequest, Config = (), Response = ServiceResponse<BoxBody>, Error = Error, InitError = ()>,
 > {
     // The last wrapper is the outermost.
-    let app = App::new().wrap(from_fn(middleware::authorize)).wrap(from_fn(middleware::security_headers));
+    let app = App::new()
+        .wrap(from_fn(middleware::require_utf8))
+        .wrap(from_fn(middleware::authorize))
+        .wrap(from_fn(middleware::security_headers));
     app.configure(move |app| register(app, services, auth))
 }
 
@@ -96,10 +101,10 @@ fn register(app: &mut ServiceConfig, services: Data<WebServices>, auth: Data<Aut
         table.documented(routes);
     }
     table
-        .undocumented(web::resource("/ws").get(sockets::session))
-        .undocumented(web::resource("/ws/sessions/{id}/chat").get(sockets::chat))
-        .undocumented(web::resource("/sessions/{id}").get(page::session).default_service(web::to(page::serve)))
-        .undocumented(web::resource("/api/openapi.json").get(openapi::document))
+        .undocumented(readable("/ws", sockets::session))
+        .undocumented(readable("/ws/sessions/{id}/chat", sockets::chat))
+        .undocumented(readable("/sessions/{id}", page::session).default_service(web::to(page::serve)))
+        .undocumented(readable("/api/openapi.json", openapi::document))
         .undocumented(web::resource("/api/docs").to(page::serve))
         // Last: takes each address below `/api` that has no route.
         .undocumented(web::scope("/api").default_service(web::to(routes::not_found)));

@@ -7,7 +7,7 @@
 use std::collections::BTreeSet;
 
 use actix_web::{
-    Route,
+    FromRequest, Handler, Resource, Responder, Route,
     dev::HttpServiceFactory,
     http::Method,
     web::{self, ServiceConfig},
@@ -26,16 +26,16 @@ pub(super) struct DocumentedHandler {
     /// Name of the handler, which the document has as operation id.
     pub name: &'static str,
     pub route: Route,
-    /// Routes for methods beside the documented one, such as `HEAD`.
-    pub further: Vec<(Method, Route)>,
+    /// Route for `HEAD`, if the documented method is `GET`.
+    pub head: Route,
 }
 
 /// Declares `documented()`, the documented routes of a module.
 ///
-/// Lists handlers with `#[utoipa::path]`. `alive + HEAD` also takes `HEAD`, which the document does
-/// not list.
+/// Lists handlers with `#[utoipa::path]`. A handler for `GET` also takes `HEAD`, which the document
+/// does not list.
 macro_rules! documented_routes {
-    ($($handler:ident $(+ $method:ident)?),+ $(,)?) => {
+    ($($handler:ident),+ $(,)?) => {
         /// Returns the documented routes of this module.
         pub(in crate::web) fn documented() -> $crate::web::route_table::DocumentedRoutes {
             use $crate::web::route_table::{DocumentedHandler, DocumentedRoutes};
@@ -50,7 +50,7 @@ macro_rules! documented_routes {
                 handlers: vec![$(DocumentedHandler {
                     name: stringify!($handler),
                     route: route().to($handler),
-                    further: vec![$((actix_web::http::Method::$method, route().to($handler)))?],
+                    head: route().to($handler),
                 }),+],
             }
         }
@@ -81,11 +81,11 @@ impl RouteTable<'_> {
             for (method, operation) in operations(item) {
                 let is_named = |handler: &DocumentedHandler| operation.operation_id.as_deref() == Some(handler.name);
                 let at = handlers.iter().position(is_named).expect("an operation's id is the name of its handler");
-                let DocumentedHandler { route, further, .. } = handlers.swap_remove(at);
-                resource = [(method, route)]
-                    .into_iter()
-                    .chain(further)
-                    .fold(resource, |resource, (method, route)| resource.route(route.method(method)));
+                let DocumentedHandler { route, head, .. } = handlers.swap_remove(at);
+                if method == Method::GET {
+                    resource = resource.route(head.method(Method::HEAD));
+                }
+                resource = resource.route(route.method(method));
             }
             self.app.service(resource);
             assert!(self.documented_paths.insert(path.clone()), "the routes of `{path}` must be in one module");
@@ -100,6 +100,16 @@ impl RouteTable<'_> {
         self.app.service(routes);
         self
     }
+}
+
+/// Returns a resource whose handler takes `GET` and `HEAD`.
+pub(super) fn readable<H, A>(path: &str, handler: H) -> Resource
+where
+    H: Handler<A>,
+    A: FromRequest + 'static,
+    H::Output: Responder + 'static,
+{
+    web::resource(path).route(web::get().to(handler.clone())).route(web::head().to(handler))
 }
 
 /// Returns the router's form of a documented path. The parameter `path` takes all further segments.

@@ -121,6 +121,23 @@ async fn replaced_token_is_rejected_everywhere() {
     assert!(!server.log().contains(&new) && !server.log().contains(&server.rest.token));
 }
 
+/// A flood of guesses does not become a flood of lines.
+#[tokio::test]
+async fn wrong_tokens_are_reported_with_count_and_address() {
+    let server = server().await;
+    for _ in 0..4 {
+        let guess = server.rest.bare(Method::GET, "/api/sessions").bearer_auth("a-wrong-token-0123");
+        assert_eq!(send(guess).await.status, 401);
+    }
+    let log = server.log();
+    let warnings: Vec<_> = log.lines().filter(|line| line.contains("with a wrong token")).collect();
+    assert_eq!(warnings.len(), 1, "{log}");
+    let warning: serde_json::Value = serde_json::from_str(warnings[0]).expect("a line of the log is JSON");
+    assert_eq!((&warning["level"], &warning["count"]), (&json!("WARN"), &json!(1)), "{warning}");
+    assert_eq!(warning["address"], "127.0.0.1");
+    assert!(!log.contains("a-wrong-token-0123"), "the guess is not logged");
+}
+
 #[tokio::test]
 async fn only_healthz_needs_no_token() {
     let server = server().await;

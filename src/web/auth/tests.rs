@@ -10,6 +10,7 @@ fn auth(bound: &str) -> Auth {
         bound: bound.parse().expect("an address"),
         hosts: vec!["green.test".into(), "box.test:81".into()],
         origins: vec!["https://friend.test".into(), "https://green.test".into()],
+        wrong_tokens: Default::default(),
     }
 }
 

@@ -18,8 +18,7 @@ use crate::{
     },
 };
 
-// Monitors send HEAD requests.
-documented_routes![alive + HEAD, ready + HEAD, metrics];
+documented_routes![alive, ready, metrics];
 
 /// Limit for a check of the store or the sandbox engine. Monitors probe often, so a slower part
 /// counts as not ready.

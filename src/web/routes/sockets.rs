@@ -11,7 +11,7 @@ use crate::{
     frontend::{self, AttachQuery},
     store::SessionId,
     web::{
-        error::{ApiResult, bad_handshake},
+        error::{ApiResult, bad_handshake, check_handshake},
         request::QueryParams,
         state::WebServices,
     },
@@ -24,13 +24,14 @@ pub(in crate::web) async fn session(
     query: QueryParams<AttachQuery>,
     services: Data<WebServices>,
 ) -> ApiResult {
-    frontend::open(&req, body, &query.0, services.sockets.clone()).map_err(|e| bad_handshake(&e))
+    check_handshake(&req)?;
+    frontend::open(&req, body, &query.0, services.sockets.clone()).map_err(bad_handshake)
 }
 
 /// Opens the chat socket, `GET /ws/sessions/{id}/chat`.
 pub(in crate::web) async fn chat(req: HttpRequest, body: Payload, services: Data<WebServices>) -> ApiResult {
-    frontend::open_chat(&req, body, req.match_info().query("id"), services.sockets.clone())
-        .map_err(|e| bad_handshake(&e))
+    check_handshake(&req)?;
+    frontend::open_chat(&req, body, req.match_info().query("id"), services.sockets.clone()).map_err(bad_handshake)
 }
 
 /// Returns the session that the address of a socket names, if any.

@@ -12,6 +12,56 @@ use crate::{
     store::{ReadLimit, SessionId},
 };
 
+/// RFC 9110, section 11.1: the name of a scheme has no case.
+#[actix_web::test]
+async fn bearer_is_taken_in_any_case() {
+    let fixture = fixture().await;
+    let check = async |value: String, expected: u16| {
+        let request = anonymous("GET", "/api/sessions").insert_header(("authorization", value.clone()));
+        assert_eq!(fixture.send(request).await.status.as_u16(), expected, "{value}");
+    };
+    for scheme in ["Bearer", "bearer", "BEARER", "bEARER", "Bearer "] {
+        check(format!("{scheme} {TOKEN}"), 200).await;
+    }
+    for value in
+        [format!("Basic {TOKEN}"), format!("Bearer{TOKEN}"), format!("Bearer Bearer {TOKEN}"), TOKEN.to_owned()]
+    {
+        check(value, 401).await;
+    }
+}
+
+/// The answers to wrong tokens come ever later. The right token never waits.
+#[actix_web::test]
+async fn wrong_tokens_are_delayed_and_the_right_one_never() {
+    let fixture = fixture().await;
+    tokio::time::pause();
+    let from = |address: &str, token: &str| {
+        let peer = format!("{address}:4000").parse().expect("an address");
+        let header = ("authorization", format!("Bearer {token}"));
+        anonymous("GET", "/api/sessions").peer_addr(peer).insert_header(header)
+    };
+    let waited = async |address: &str, token: &str| {
+        let began = tokio::time::Instant::now();
+        fixture.send(from(address, token)).await;
+        began.elapsed().as_millis()
+    };
+    let mut delays = Vec::new();
+    for _ in 0..8 {
+        delays.push(waited("10.0.0.1", "wrong").await);
+        assert_eq!(waited("10.0.0.1", TOKEN).await, 0);
+    }
+    assert!(delays.is_sorted() && delays[0] == 0 && delays[7] >= 3000, "{delays:?}");
+    assert_eq!(waited("10.0.0.2", "wrong").await, 0);
+    let cookie = anonymous("GET", "/api/sessions").peer_addr("10.0.0.1:1".parse().expect("an address"));
+    let began = tokio::time::Instant::now();
+    fixture.send(cookie.insert_header(("cookie", "greenroom_3000=wrong"))).await;
+    assert!(began.elapsed().as_millis() >= 3000, "a wrong cookie is a wrong token");
+    // No token at all is no guess.
+    let began = tokio::time::Instant::now();
+    fixture.send(anonymous("GET", "/api/sessions").peer_addr("10.0.0.1:1".parse().expect("an address"))).await;
+    assert_eq!(began.elapsed().as_millis(), 0);
+}
+
 /// No actor starts and no event is written for an unauthorized client.
 #[actix_web::test]
 async fn unauthorized_requests_change_nothing() {

@@ -87,7 +87,33 @@ async fn errors_have_one_form_and_name_the_subject() {
 #[actix_web::test]
 async fn unsupported_method_gets_the_allow_header() {
     let reply = fixture().await.call("PUT", UNKNOWN_SESSION, None).await;
-    assert_eq!(reply.header("allow").split(", ").count(), 3, "{}", reply.header("allow"));
+    assert_eq!(reply.header("allow").split(", ").count(), 4, "{}", reply.header("allow"));
+}
+
+/// The router would replace the bytes, and two addresses would name one file.
+#[actix_web::test]
+async fn address_that_is_not_utf8_is_rejected() {
+    let fixture = fixture().await;
+    let id = id_of(&fixture.call("POST", "/api/sessions", Some("{}")).await);
+    for name in ["%ff", "a%80", "%c0%af", "%ed%a0%80", "a%e2%82", "%F0%9F%92"] {
+        let file = format!("/api/sessions/{id}/files/{name}");
+        for request in [
+            authenticated("PUT", &file, None).set_payload("x"),
+            authenticated("GET", &file, None),
+            authenticated("GET", &format!("/api/sessions/{name}"), None),
+            authenticated("GET", &format!("/api/sessions?q={name}"), None),
+            authenticated("GET", &format!("/{name}"), None),
+        ] {
+            let reply = fixture.send(request).await;
+            assert_eq!(reply.error(), (400, "invalid_args".to_owned()), "{name}: {}", reply.text);
+            assert!(reply.text.contains("not UTF-8"), "{}", reply.text);
+        }
+        assert_eq!(fixture.send(anonymous("GET", &file)).await.error().0, 401, "{name}");
+    }
+    assert!(!fixture.workspace(&id).join("\u{fffd}").exists());
+    let umlaut = format!("/api/sessions/{id}/files/%C3%A4%20%25ff");
+    assert_eq!(fixture.send(authenticated("PUT", &umlaut, None).set_payload("x")).await.status, 201);
+    assert!(fixture.workspace(&id).join("ä %ff").exists());
 }
 
 #[actix_web::test]
@@ -96,6 +122,15 @@ async fn bad_handshake_gets_an_error_in_the_common_form() {
     let half =
         |request: TestRequest| request.insert_header(("connection", "upgrade")).insert_header(("upgrade", "websocket"));
     let chat = format!("/ws{}/chat", UNKNOWN_SESSION.trim_start_matches("/api"));
+    let whole = |version: &'static str| {
+        half(authenticated("GET", "/ws", None))
+            .insert_header(("sec-websocket-version", version))
+            .insert_header(("sec-websocket-key", "dGhlIHNhbXBsZSBub25jZQ=="))
+    };
+    assert_eq!(fixture.send(whole("13")).await.status, 101);
+    let reply = fixture.send(whole("12")).await;
+    assert_eq!(reply.error(), (426, "invalid_args".to_owned()), "{}", reply.text);
+    assert_eq!((reply.header("sec-websocket-version"), reply.header("upgrade")), ("13", "websocket"));
     for request in [
         half(anonymous("GET", "/ws")),
         half(authenticated("GET", "/ws", None)),
