@@ -11,7 +11,7 @@ use actix_web_actors::ws::{self, ProtocolError, WebsocketContext, WsResponseBuil
 use bytestring::ByteString;
 use greenroom_protocol::{
     CLIENT_FRAME_LIMIT,
-    client::{ErrorBody, ErrorFrame, StatusFrame},
+    client::{ErrorFrame, StatusFrame},
 };
 use serde::Serialize;
 
@@ -288,7 +288,7 @@ impl FrontendSocket {
     }
 
     fn send_error(&mut self, code: &str, message: String, id: Option<String>, ctx: &mut SocketContext) {
-        self.send_frame(&ErrorFrame { error: ErrorBody { code: code.to_owned(), message }, id }, ctx);
+        self.send_frame(&ErrorFrame::new(code, message, id), ctx);
     }
 
     fn send_frame(&mut self, frame: &impl Serialize, ctx: &mut SocketContext) {

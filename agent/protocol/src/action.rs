@@ -197,20 +197,19 @@ impl Action {
     pub fn summary_line(&self) -> String {
         match self {
             Action::Start { task } => format!("Task: {}", first_line(task)),
-            Action::Message { content, .. } => first_line(content).into_owned(),
+            Action::Message { content, .. } => first_line_or(content, "Message without text.").into_owned(),
             Action::Run { command } => format!("Running command: {}", first_line(command)),
             Action::Read { path } => format!("Reading file: {}", abbreviate(path)),
             Action::Write { path, .. } => format!("Writing file: {}", abbreviate(path)),
             Action::Edit { path, .. } => format!("Editing file: {}", abbreviate(path)),
             Action::Browse { url } => format!("Browsing: {}", abbreviate(url)),
-            Action::Tool { title, name, .. } if title.is_empty() => {
+            Action::Tool { title, name, .. } if title.trim().is_empty() => {
                 format!("Calling tool: {}", abbreviate(name.as_deref().unwrap_or("unknown")))
             }
             Action::Tool { title, .. } => first_line(title).into_owned(),
             Action::Think { content } => format!("Thinking: {}", first_line(content)),
             Action::Plan { .. } => "Updating the plan.".to_owned(),
-            Action::Finish { message } if message.is_empty() => "The task is done.".to_owned(),
-            Action::Finish { message } => first_line(message).into_owned(),
+            Action::Finish { message } => first_line_or(message, "The task is done.").into_owned(),
             Action::Confirm { decision: ApprovalDecision::Deny, .. } => "Denied.".to_owned(),
             Action::Confirm { .. } => "Allowed.".to_owned(),
             Action::SetModel { model, effort: None } => format!("Model: {}", abbreviate(model)),
@@ -236,8 +235,17 @@ pub fn abbreviate(text: &str) -> Cow<'_, str> {
     }
 }
 
+/// Returns the first line that is not blank, abbreviated. Empty if all lines are blank.
 pub(crate) fn first_line(text: &str) -> Cow<'_, str> {
-    abbreviate(text.lines().next().unwrap_or_default())
+    abbreviate(text.lines().map(str::trim).find(|line| !line.is_empty()).unwrap_or_default())
+}
+
+/// Returns the first line that is not blank, abbreviated, or `fallback` if all lines are blank.
+pub(crate) fn first_line_or<'a>(text: &'a str, fallback: &'a str) -> Cow<'a, str> {
+    match first_line(text) {
+        line if line.is_empty() => fallback.into(),
+        line => line,
+    }
 }
 
 #[cfg(test)]
@@ -250,8 +258,8 @@ mod tests {
             let action = Action::Message { content: content.into(), mode: MessageMode::Queue, attachments: vec![] };
             assert_eq!(action.summary_line(), line);
         };
-        check("", "");
         check("one\ntwo", "one");
+        check("\n \n two", "two");
         check(&"ä".repeat(SUMMARY_CHARS), &"ä".repeat(SUMMARY_CHARS));
         check(&"ä".repeat(1 << 20), &format!("{}…", "ä".repeat(SUMMARY_CHARS)));
         let path = "x".repeat(1 << 20);

@@ -118,7 +118,8 @@ impl ClientFrame {
     /// # Errors
     /// - `invalid_json`: the text is not a JSON object.
     /// - `unknown_action`: the action does not exist.
-    /// - `invalid_args`: a field of the frame or an argument is missing or has a wrong type.
+    /// - `invalid_args`: a field of the frame or an argument is missing or has a wrong type, or
+    ///   `initialize` does not have an argument.
     pub fn parse(text: &str) -> Result<ClientFrame, BadFrame> {
         #[derive(Deserialize)]
         struct RawClientFrame {
@@ -154,10 +155,47 @@ impl ClientFrame {
             Some(args @ Value::Object(_)) => args,
             Some(_) => return Err(bad("invalid_args", format!("`args` of `{action}` must be an object"), id)),
         };
-        let tagged = serde_json::json!({ "action": action, "args": args });
-        match serde_json::from_value(tagged) {
-            Ok(request) => Ok(ClientFrame { id, request }),
-            Err(e) => Err(bad("invalid_args", format!("`args` of `{action}`: {e}"), id)),
+        let request = match ClientRequest::deserialize(serde_json::json!({ "action": action, "args": args })) {
+            Ok(request) => request,
+            Err(e) => return Err(bad("invalid_args", format!("`args` of `{action}`: {e}"), id)),
+        };
+        match request.check_known_args(&args) {
+            Ok(()) => Ok(ClientFrame { id, request }),
+            Err(rule) => Err(bad("invalid_args", rule, id)),
+        }
+    }
+}
+
+impl ClientRequest {
+    /// Rejects an `initialize` with arguments that it does not have. Such an argument may restrict
+    /// the agent in another version, so it must not be dropped in silence.
+    ///
+    /// # Errors
+    /// Returns the rule, with the names of the unknown arguments.
+    fn check_known_args(&self, args: &Value) -> Result<(), String> {
+        if !matches!(self, ClientRequest::Initialize { .. }) {
+            return Ok(());
+        }
+        let every = ClientRequest::Initialize {
+            model: None,
+            directory: None,
+            agent_cls: None,
+            image: None,
+            title: None,
+            effort: Some(EffortChoice::Default),
+        };
+        // A request has string keys and plain values, so serialization cannot fail.
+        let every = serde_json::to_value(every).expect("a request is JSON");
+        let names =
+            |args: &Value| -> Vec<String> { args.as_object().into_iter().flat_map(Map::keys).cloned().collect() };
+        let known = names(&every["args"]);
+        let unknown: Vec<_> = names(args).into_iter().filter(|name| !known.contains(name)).collect();
+        match unknown.as_slice() {
+            [] => Ok(()),
+            unknown => {
+                let (unknown, known) = (unknown.join("`, `"), known.join("`, `"));
+                Err(format!("`initialize` has no argument `{unknown}`; its arguments are `{known}`"))
+            }
         }
     }
 }
@@ -167,8 +205,19 @@ impl ClientFrame {
 #[cfg_attr(test, derive(schemars::JsonSchema, ts_rs::TS))]
 pub struct ErrorFrame {
     pub error: ErrorBody,
+    /// Text of the error, in the place where all frames have their line for a person.
+    #[serde(default)]
+    #[cfg_attr(test, ts(as = "Option<_>", optional))]
+    pub message: String,
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub id: Option<String>,
+}
+
+impl ErrorFrame {
+    /// Makes the frame for an error about the client frame `id`, if the frame had an id.
+    pub fn new(code: &str, message: String, id: Option<String>) -> ErrorFrame {
+        ErrorFrame { error: ErrorBody { code: code.to_owned(), message: message.clone() }, message, id }
+    }
 }
 
 /// Body of every error, on the socket and in REST.
@@ -240,6 +289,10 @@ mod tests {
         check(r#"{"action":"initialize","args":{"effort":"huge"}}"#, Err(("invalid_args", "unknown variant `huge`")));
         let unchanged = serde_json::to_string(&initialize(None)).expect("a request serializes");
         assert!(!unchanged.contains("effort"), "the digest of an earlier request changes: {unchanged}");
+        let unknown = r#"{"action":"initialize","args":{"modle":"m","model":"m","mode":"ask","later":null}}"#;
+        check(unknown, Err(("invalid_args", "no argument `modle`, `mode`, `later`; its arguments are `model`, ")));
+        let known = r#"{"action":"initialize","args":{"agent_cls":null,"directory":null,"effort":null,"image":null,"model":null,"title":null}}"#;
+        check(known, Ok(initialize(None)));
         check("{", Err(("invalid_json", "JSON object")));
         check("[]", Err(("invalid_json", "JSON object")));
         check("{}", Err(("invalid_args", "`action` is missing")));

@@ -94,7 +94,7 @@ fn tables_of_the_documentation_are_current() {
     let limits = [
         ("client frame", size(CLIENT_FRAME_LIMIT as u64)),
         ("`id` of a client frame", format!("{REQUEST_ID_LIMIT} bytes")),
-        ("`content` of an observation; a longer text has head and tail", size(CONTENT_LIMIT as u64)),
+        ("`content` of an observation, as JSON; a longer text has head and tail", size(CONTENT_LIMIT as u64)),
         ("whole text kept on disk", size(FULL_TEXT_LIMIT)),
         ("event, as JSON", size(EVENT_LIMIT as u64)),
         ("values in an event", VALUES_LIMIT.to_string()),
@@ -139,20 +139,20 @@ fn without_null(declaration: &str) -> String {
 }
 
 /// Variant of a tagged enum, from its JSON schema.
-struct Kind {
-    name: String,
+pub(crate) struct Kind {
+    pub name: String,
     /// Doc comment, as one line.
     doc: String,
-    fields: Vec<Field>,
+    pub fields: Vec<Field>,
 }
 
-struct Field {
-    name: String,
+pub(crate) struct Field {
+    pub name: String,
     /// Shape of the value, in the words of the page's `FieldKind`.
-    kind: &'static str,
+    pub kind: &'static str,
     /// Values of an enumeration.
-    values: Vec<String>,
-    optional: bool,
+    pub values: Vec<String>,
+    pub optional: bool,
 }
 
 impl Kind {
@@ -179,7 +179,7 @@ impl Field {
 }
 
 /// Returns the variants of a tagged enum. `content` is empty if the fields stand beside the tag.
-fn kinds<T: JsonSchema>(tag: &str, content: &str) -> Vec<Kind> {
+pub(crate) fn kinds<T: JsonSchema>(tag: &str, content: &str) -> Vec<Kind> {
     let root = serde_json::to_value(schemars::schema_for!(T)).expect("a schema is JSON");
     let variants = root["oneOf"].as_array().expect("an enum has variants");
     let kind = |variant: &Value| {

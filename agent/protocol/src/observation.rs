@@ -5,7 +5,7 @@ use serde_json::{Map, Value};
 
 use crate::{
     EventBody,
-    action::first_line,
+    action::{first_line, first_line_or},
     tool::{ToolFileChange, ToolKind, ToolLocation, ToolStatus},
 };
 
@@ -349,10 +349,11 @@ impl Observation {
             ObservationKind::Tool { status: ToolStatus::Stopped, title, .. } => {
                 format!("Stopped: {}", first_line(title))
             }
-            ObservationKind::Chat { .. }
-            | ObservationKind::Message { .. }
-            | ObservationKind::Think { .. }
-            | ObservationKind::Usage(_) => String::new(),
+            ObservationKind::Chat { .. } | ObservationKind::Message { .. } => {
+                first_line_or(&self.content, "Message without text.").into_owned()
+            }
+            ObservationKind::Think { .. } => format!("Thinking: {}", first_line(&self.content)),
+            ObservationKind::Usage(usage) => usage.summary_line(),
             ObservationKind::Plan { .. } => "The plan is updated.".to_owned(),
             ObservationKind::Compaction { .. } => "The earlier conversation was summarized.".to_owned(),
             ObservationKind::Confirm { .. } => "Waiting for your decision.".to_owned(),
@@ -373,8 +374,18 @@ impl Observation {
             ObservationKind::Queue { items } if items.is_empty() => "No message is waiting.".to_owned(),
             ObservationKind::Queue { items } => format!("Messages waiting: {}.", items.len()),
             ObservationKind::Sandbox { phase, .. } => format!("Sandbox: {phase:?}.").to_lowercase(),
+            ObservationKind::Error { code, detail } if detail.trim().is_empty() => format!("Error: {code}"),
+            ObservationKind::Notice { code, detail, .. } if detail.trim().is_empty() => format!("Notice: {code}"),
             ObservationKind::Error { detail, .. } | ObservationKind::Notice { detail, .. } => detail.clone(),
         }
+    }
+}
+
+impl ModelUsage {
+    fn summary_line(&self) -> String {
+        let ModelUsage { input_tokens, output_tokens, cost_usd, .. } = self;
+        let cost = cost_usd.map_or_else(|| "cost unknown".to_owned(), |usd| format!("{usd:.4} USD"));
+        format!("Model call: {input_tokens} tokens in, {output_tokens} out, {cost}.")
     }
 }
 

@@ -72,7 +72,11 @@ message: string, };
 /**
  * Error about one frame or about the connection. Never journalled.
  */
-export type ErrorFrame = { error: ErrorBody, id?: string, };
+export type ErrorFrame = { error: ErrorBody, 
+/**
+ * Text of the error, in the place where all frames have their line for a person.
+ */
+message?: string, id?: string, };
 
 /**
  * Steps of an interrupt's escalation, in ascending order.
