@@ -4,7 +4,8 @@ use std::{io, sync::Arc, time::Instant};
 
 use actix::prelude::*;
 use greenroom_protocol::{
-    CONTENT_LIMIT, EventBody, EventSource, FULL_TEXT_LIMIT, Observation, ObservationKind, excerpt,
+    CONTENT_LIMIT, EventBody, EventSource, FULL_TEXT_LIMIT, Observation, ObservationKind, excerpt, fits_json,
+    json_excerpt,
     link::{AgentReport, LINK_VERSION, ServerWelcome, WorkOutcome},
     observation::TruncationMark,
 };
@@ -280,7 +281,7 @@ fn attribute_source(body: EventBody) -> (EventSource, EventBody) {
 pub fn is_batchable(report: &AgentReport) -> bool {
     match report {
         AgentReport::Event { body: EventBody::Observation(Observation { kind, content }), .. } => {
-            content.len() <= CONTENT_LIMIT
+            fits_json(content, CONTENT_LIMIT)
                 && !matches!(kind, ObservationKind::Confirm { .. })
                 && observation_truncation(kind).is_none()
         }
@@ -310,10 +311,12 @@ fn observation_truncation(kind: &ObservationKind) -> Option<&TruncationMark> {
 
 /// Takes content that is too large for an event out of an observation. Head and tail stay.
 fn take_large_content(report: &mut AgentReport) -> Option<String> {
+    // The agent may have cut the content before.
+    let whole = report_truncation(report).and_then(|mark| usize::try_from(mark.bytes).ok());
     let AgentReport::Event { body: EventBody::Observation(Observation { content, .. }), .. } = report else {
         return None;
     };
-    let cut = excerpt(content, CONTENT_LIMIT)?;
+    let cut = json_excerpt(content, whole, CONTENT_LIMIT)?;
     Some(std::mem::replace(content, cut.text))
 }
 

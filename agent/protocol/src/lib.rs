@@ -38,9 +38,9 @@ pub use delta::{Delta, DeltaKind, RetryFrame, RetryFrameKind};
 pub use event::{Event, EventBody, EventSource};
 pub use observation::{Observation, ObservationKind};
 pub use size::JsonSize;
-pub use text::{Excerpt, excerpt, excerpt_remainder, omission_marker};
+pub use text::{Excerpt, excerpt, excerpt_remainder, fits_json, json_excerpt, json_tail, omission_marker};
 
-/// Largest observation content inside an event, in bytes.
+/// Largest observation content inside an event, in bytes of JSON.
 ///
 /// Larger content is stored whole on disk. The event carries head and tail ([`excerpt`]).
 pub const CONTENT_LIMIT: usize = 64 * 1024;

@@ -30,6 +30,14 @@ impl JsonSize {
         size
     }
 
+    /// Returns the bytes of a text within a JSON text, without the quotes.
+    pub fn of_text(text: &str) -> usize {
+        let mut size = JsonSize::default();
+        // A text always serializes, and the counting writer never fails.
+        serde_json::to_writer(&mut size, text).expect("a text is JSON");
+        size.bytes - 2
+    }
+
     fn add(&mut self, json: &[u8]) {
         self.bytes += json.len();
         for byte in json {

@@ -2,6 +2,8 @@
 
 use std::borrow::Cow;
 
+use crate::JsonSize;
+
 /// Head and tail of a text that exceeds a limit.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Excerpt {
@@ -19,11 +21,56 @@ pub fn excerpt(text: &str, limit: usize) -> Option<Excerpt> {
     if text.len() <= limit {
         return None;
     }
-    let head = text.floor_char_boundary(limit / 2);
-    let tail = text.ceil_char_boundary(text.len() - limit / 2);
-    let omitted = tail - head;
-    let text = format!("{}{}{}", &text[..head], omission_marker(omitted), &text[tail..]);
-    Some(Excerpt { text, omitted })
+    Some(excerpt_of(text, text, text.len(), limit))
+}
+
+/// Returns head and tail of `text` in at most `limit` bytes of JSON, or `None` if all of `text`
+/// fits.
+///
+/// `text` may be an [`excerpt`] of a text of `whole` bytes. The result then is a shorter excerpt of
+/// that text.
+pub fn json_excerpt(text: &str, whole: Option<usize>, limit: usize) -> Option<Excerpt> {
+    if fits_json(text, limit) {
+        return None;
+    }
+    let (head, tail, total) = match whole.and_then(|whole| Some((head_and_tail(text, whole)?, whole))) {
+        Some(((head, tail), whole)) => (head, tail, whole),
+        None => (text, text, text.len()),
+    };
+    let longest = (text.len() - 1).min(limit);
+    let kept = largest(longest, |kept| fits_json(&excerpt_of(head, tail, total, kept).text, limit));
+    Some(excerpt_of(head, tail, total, kept))
+}
+
+/// Returns the longest end of `text` that has at most `limit` bytes as JSON.
+pub fn json_tail(text: &str, limit: usize) -> &str {
+    let end = |kept| &text[text.ceil_char_boundary(text.len() - kept)..];
+    end(largest(text.len().min(limit), |kept| fits_json(end(kept), limit)))
+}
+
+/// Returns true if `text` has at most `limit` bytes as JSON, without the quotes.
+pub fn fits_json(text: &str, limit: usize) -> bool {
+    // A byte becomes at most six bytes of JSON.
+    text.len() <= limit / 6 || text.len() <= limit && JsonSize::of_text(text) <= limit
+}
+
+/// Returns the largest number up to `max` that `fits`, or 0. Smaller numbers must fit too.
+fn largest(max: usize, fits: impl Fn(usize) -> bool) -> usize {
+    let (mut known, mut too_large) = (0, max + 1);
+    while too_large - known > 1 {
+        let middle = known.midpoint(too_large);
+        if fits(middle) { known = middle } else { too_large = middle }
+    }
+    known
+}
+
+/// Returns the excerpt of a text of `total` bytes that keeps about `kept` bytes: half of them from
+/// the beginning of `head`, and half from the end of `tail`.
+fn excerpt_of(head: &str, tail: &str, total: usize, kept: usize) -> Excerpt {
+    let head = &head[..head.floor_char_boundary(kept / 2)];
+    let tail = &tail[tail.ceil_char_boundary(tail.len().saturating_sub(kept / 2))..];
+    let omitted = total - head.len() - tail.len();
+    Excerpt { text: format!("{head}{}{tail}", omission_marker(omitted)), omitted }
 }
 
 /// Returns the line that replaces this number of omitted bytes. [`excerpt_remainder`] parses it.
@@ -82,6 +129,29 @@ mod tests {
             let (known, end) = (&text[..received.max(head.len())], &text[received.max(text.len() - tail.len())..]);
             let expected = if missing == 0 { text.clone() } else { format!("{known}{}{end}", omission_marker(missing)) };
             prop_assert_eq!(format!("{}{rest}", &text[..received]), expected);
+        }
+    }
+
+    proptest! {
+        /// An excerpt counts as JSON, stays an excerpt of the whole text when it is shortened
+        /// again, and wastes no more than a character on each side.
+        #[test]
+        fn json_excerpt_fits_as_json(text in "[aä…\u{1}\"\n]{0,600}", limit in 40usize..400, shorter in 40usize..400) {
+            let json = |text: &str| serde_json::to_string(text).expect("a text is JSON").len() - 2;
+            let Some(first) = json_excerpt(&text, None, limit) else {
+                prop_assert!(json(&text) <= limit);
+                return Ok(())
+            };
+            prop_assert!(json(&text) > limit && json(&first.text) <= limit && json(&first.text) + 30 > limit);
+            let Some(second) = json_excerpt(&first.text, Some(text.len()), shorter) else { return Ok(()) };
+            prop_assert!(json(&second.text) <= shorter && shorter < limit);
+            for part in [&first, &second] {
+                let (head, tail) = head_and_tail(&part.text, text.len()).expect("the part is an excerpt of the text");
+                prop_assert!(text.starts_with(head) && text.ends_with(tail));
+                prop_assert_eq!(head.len() + part.omitted + tail.len(), text.len());
+            }
+            let tail = json_tail(&text, limit);
+            prop_assert!(text.ends_with(tail) && json(tail) <= limit && json(tail) + 7 > limit.min(json(&text)));
         }
     }
 

@@ -181,6 +181,43 @@ async fn long_text_of_any_kind_is_stored_whole() {
     }
 }
 
+/// The text is shorter than the limit, and its JSON is not.
+#[actix::test]
+async fn content_limit_counts_json() {
+    let fixture = ReportFixture::new().await;
+    let json_bytes = |content: &Value| content.to_string().len() - 2;
+    for (n, text) in (1..).zip(["\u{1}", "\n", "\"\\"]) {
+        let fits = text.repeat(CONTENT_LIMIT / json_bytes(&json!(text)));
+        let long = format!("{fits}{text}");
+        let kind = || ObservationKind::Message { partial: false };
+        fixture.report(2 * n - 1, vec![observation(kind(), &fits)]).await;
+        fixture.report(2 * n, vec![observation(kind(), &long)]).await;
+        let events = fixture.events().await;
+        let [.., whole, part] = events.as_slice() else { panic!("two events are published: {events:?}") };
+        assert_eq!((&whole["content"], &whole["extras"]["truncated"]), (&json!(fits), &Value::Null));
+        assert!(json_bytes(&part["content"]) <= CONTENT_LIMIT, "{}", json_bytes(&part["content"]));
+        assert_eq!(part["extras"]["truncated"]["bytes"], long.len());
+        assert!(fixture.full_content(part).await == long, "the full content is stored");
+    }
+}
+
+/// The agent has cut the text before, by its own limit.
+#[actix::test]
+async fn text_cut_twice_states_all_omitted_bytes() {
+    let fixture = ReportFixture::new().await;
+    let whole = "line\n".repeat(1_000_000);
+    let cut = excerpt(&whole, CONTENT_LIMIT).expect("the text is long").text;
+    let truncated = Some(TruncationMark { bytes: whole.len() as u64, href: None });
+    fixture.report(1, vec![observation(ObservationKind::Read { path: "a".into(), truncated }, &cut)]).await;
+    let events = fixture.events().await;
+    let content = events[0]["content"].as_str().expect("text");
+    let (head, rest) = content.split_once("\n… ").expect("a marker");
+    let (omitted, tail) = rest.split_once(" bytes left out …\n").expect("a marker");
+    let omitted: usize = omitted.parse().expect("a number of bytes");
+    assert_eq!(head.len() + omitted + tail.len(), whole.len());
+    assert!(!head.contains('…') && !tail.contains('…'));
+}
+
 #[actix::test]
 async fn approval_request_with_long_text_is_published() {
     let fixture = ReportFixture::new().await;

@@ -11,7 +11,7 @@
 use greenroom_protocol::{
     Action, CONTENT_LIMIT, DeltaKind, EventSource, Observation, ObservationKind,
     action::abbreviate,
-    excerpt,
+    json_excerpt, json_tail,
     link::{AgentCommand, CancelHint},
     observation::{EscalationStep, TruncationMark},
     omission_marker,
@@ -185,16 +185,19 @@ pub(super) fn record_partials(context: DecisionContext<'_>, d: &mut Transition) 
     any
 }
 
+/// Room for the line that replaces omitted bytes, as JSON.
+const MARKER_LIMIT: usize = 64;
+
 /// Returns an event's text for an open item. If the text is truncated, returns also the item's
 /// length, in bytes.
 fn partial_content(open: &OpenItem) -> (String, Option<u64>) {
     let OpenItem { start, text, .. } = open;
     let full_bytes = start + text.len() as u64;
     if *start > 0 {
-        let tail = text.ceil_char_boundary(text.len().saturating_sub(CONTENT_LIMIT));
-        return (omission_marker(*start as usize + tail) + &text[tail..], Some(full_bytes));
+        let tail = json_tail(text, CONTENT_LIMIT - MARKER_LIMIT);
+        return (omission_marker(full_bytes as usize - tail.len()) + tail, Some(full_bytes));
     }
-    match excerpt(text, CONTENT_LIMIT) {
+    match json_excerpt(text, None, CONTENT_LIMIT) {
         Some(cut) => (cut.text, Some(full_bytes)),
         None => (text.clone(), None),
     }
