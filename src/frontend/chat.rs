@@ -1,19 +1,21 @@
 //! ChatSocket actor: a client of the [chat protocol](super::chat_protocol).
 
+mod position;
+
 use std::sync::Arc;
 
 use actix::{WeakAddr, prelude::*};
 use actix_web::{HttpMessage, HttpRequest, HttpResponse, web::Payload};
 use actix_web_actors::ws::{self, ProtocolError, WebsocketContext, WsResponseBuilder};
 use greenroom_protocol::{
-    CLIENT_FRAME_LIMIT, Event, EventBody, Observation, ObservationKind, action::MessageMode, client::ClientRequest,
-    observation::TruncationMark,
+    CLIENT_FRAME_LIMIT, Event, action::MessageMode, client::ClientRequest, observation::TruncationMark,
 };
 use tokio::sync::mpsc::{self, UnboundedSender};
 
+use self::position::{chat_after, chat_from_now};
 use super::{
     EventPull, FrontendServices, PulledItem,
-    chat_protocol::{ChatFrame, ChatFrameBody, ChatRequest, ChatTranslator, TurnName},
+    chat_protocol::{ChatFrame, ChatFrameBody, ChatRequest, ChatRequestFrame, ChatTranslator},
     connection::{ClientConnection, close},
     credit::Credit,
     frames::{FrameAssembler, ReceivedFrame},
@@ -24,9 +26,9 @@ use crate::{
     session::{
         RequestError,
         messages::{Interrupt, Relay, RequestAccepted},
-        request_with_retry, turn_start_seq,
+        request_with_retry,
     },
-    store::{ReadLimit, SessionId, SessionSnapshot, Store, damage::read_past_damage},
+    store::{Seq, SessionId},
 };
 
 type ChatContext = WebsocketContext<ChatSocket>;
@@ -42,6 +44,8 @@ const MAX_UNANSWERED_BYTES: usize = 2 * CLIENT_FRAME_LIMIT;
 pub(super) struct ChatSocket {
     services: Arc<FrontendServices>,
     id: SessionId,
+    /// Event after which the chat begins. `None`: the newest.
+    after: Option<Seq>,
     entry: Option<ActorEntry>,
     translator: ChatTranslator,
     /// `None` before the attach, and while a task waits for the next item.
@@ -50,7 +54,7 @@ pub(super) struct ChatSocket {
     assembler: FrameAssembler,
     /// Queue to the relay task, started with the first request. Bound: [`MAX_UNANSWERED`] frames.
     /// When full: the frame is rejected.
-    request_sender: Option<UnboundedSender<ChatRequest>>,
+    request_sender: Option<UnboundedSender<ChatRequestFrame>>,
     unanswered: usize,
     unanswered_bytes: usize,
     grant: Option<AccessGrant>,
@@ -61,11 +65,13 @@ impl ChatSocket {
         request: &HttpRequest,
         body: Payload,
         id: SessionId,
+        after: Option<Seq>,
         services: Arc<FrontendServices>,
     ) -> Result<HttpResponse, actix_web::Error> {
         let socket = ChatSocket {
             services,
             id,
+            after,
             entry: None,
             translator: ChatTranslator::default(),
             pull: None,
@@ -79,22 +85,23 @@ impl ChatSocket {
         WsResponseBuilder::new(socket, request, body).frame_size(CLIENT_FRAME_LIMIT).start()
     }
 
-    /// Attaches to the session from now on. Earlier events are available over REST.
+    /// Attaches to the session. Earlier events are available over REST.
     fn attach(&self, ctx: &mut ChatContext) {
-        let (services, id) = (self.services.clone(), self.id);
+        let (services, id, after) = (self.services.clone(), self.id, self.after);
         let attached = async move {
-            let (pull, snapshot) = EventPull::join(services.clone(), id).await?;
-            Ok((pull, current_turn(&*services.store, &snapshot).await))
+            match after {
+                Some(after) => chat_after(services, id, after).await,
+                None => chat_from_now(services, id).await,
+            }
         };
-        ctx.wait(attached.into_actor(self).map(|attached: Result<_, RequestError>, socket, ctx| match attached {
-            Ok((pull, turn)) => {
-                socket.translator = ChatTranslator::joining(turn);
-                socket.pull = Some(pull);
+        ctx.wait(attached.into_actor(self).map(|attached, socket, ctx| match attached {
+            Ok((pull, translator)) => {
+                (socket.translator, socket.pull) = (translator, Some(pull));
                 socket.pull(ctx);
             }
             Err(error) => {
                 let code = if matches!(error, RequestError::NoSession(_)) { 4404 } else { 1013 };
-                socket.send_frame(ChatFrameBody::Error { message: error.to_string() }.into(), ctx);
+                socket.send_frame(ChatFrame::rejection(error.to_string(), None), ctx);
                 close(code, &error.to_string(), ctx);
             }
         }));
@@ -120,7 +127,7 @@ impl ChatSocket {
     fn pulled(&mut self, next: PulledItem, ctx: &mut ChatContext) {
         match next {
             PulledItem::Delta(chunk) => {
-                if let Some(frame) = self.translator.delta(chunk) {
+                for frame in self.translator.delta(chunk) {
                     self.send_frame(frame, ctx);
                 }
             }
@@ -145,22 +152,19 @@ impl ChatSocket {
     }
 
     fn receive_text(&mut self, text: &str, ctx: &mut ChatContext) {
-        match serde_json::from_str(text) {
-            Ok(ChatRequest::Ping) => self.send_frame(ChatFrameBody::Pong.into(), ctx),
-            Ok(request) => self.relay(request, ctx),
-            Err(e) => {
-                let frames = r#"`{"type": "message", "content": …}`, `{"type": "interrupt"}` or `{"type": "ping"}`"#;
-                self.send_error(format!("not a frame of a chat ({e}); send {frames}"), ctx);
-            }
+        match ChatRequestFrame::parse(text) {
+            Ok(ChatRequestFrame { request: ChatRequest::Ping, .. }) => self.send_frame(ChatFrameBody::Pong.into(), ctx),
+            Ok(frame) => self.relay(frame, ctx),
+            Err(rejection) => self.send_frame(rejection, ctx),
         }
     }
 
-    fn relay(&mut self, request: ChatRequest, ctx: &mut ChatContext) {
-        let limit = if request == ChatRequest::Interrupt { 2 * MAX_UNANSWERED } else { MAX_UNANSWERED };
-        let bytes = request.bytes();
+    fn relay(&mut self, frame: ChatRequestFrame, ctx: &mut ChatContext) {
+        let limit = if frame.request == ChatRequest::Interrupt { 2 * MAX_UNANSWERED } else { MAX_UNANSWERED };
+        let bytes = frame.bytes();
         if self.unanswered >= limit || self.unanswered_bytes + bytes > MAX_UNANSWERED_BYTES {
             let message = format!("{} frames are unanswered; retry when some are answered", self.unanswered);
-            return self.send_error(message, ctx);
+            return self.send_frame(ChatFrame::rejection(message, frame.id), ctx);
         }
         self.unanswered += 1;
         self.unanswered_bytes += bytes;
@@ -168,11 +172,7 @@ impl ChatSocket {
         let request_sender =
             self.request_sender.get_or_insert_with(|| spawn_relay(services.clone(), id, ctx.address().downgrade()));
         // The relay task receives as long as a sender exists, so the send succeeds.
-        let _ = request_sender.send(request);
-    }
-
-    fn send_error(&mut self, message: String, ctx: &mut ChatContext) {
-        self.send_frame(ChatFrameBody::Error { message }.into(), ctx);
+        let _ = request_sender.send(frame);
     }
 
     fn send_frame(&mut self, frame: ChatFrame, ctx: &mut ChatContext) {
@@ -197,14 +197,14 @@ fn spawn_relay(
     services: Arc<FrontendServices>,
     id: SessionId,
     socket: WeakAddr<ChatSocket>,
-) -> UnboundedSender<ChatRequest> {
-    let (request_sender, mut requests) = mpsc::unbounded_channel::<ChatRequest>();
+) -> UnboundedSender<ChatRequestFrame> {
+    let (request_sender, mut requests) = mpsc::unbounded_channel::<ChatRequestFrame>();
     actix::spawn(async move {
-        while let Some(request) = requests.recv().await {
-            let bytes = request.bytes();
-            let error = relay_request(&services, id, request).await.err();
+        while let Some(frame) = requests.recv().await {
+            let (bytes, request_id) = (frame.bytes(), frame.id.clone());
+            let error = relay_request(&services, id, frame).await.err();
             if let Some(socket) = socket.upgrade() {
-                socket.do_send(ChatRequestAnswered { bytes, error });
+                socket.do_send(ChatRequestAnswered { bytes, request_id, error });
             }
         }
     });
@@ -214,15 +214,16 @@ fn spawn_relay(
 async fn relay_request(
     services: &FrontendServices,
     id: SessionId,
-    request: ChatRequest,
+    frame: ChatRequestFrame,
 ) -> Result<RequestAccepted, RequestError> {
     let open = async || services.sessions.open(id).await;
-    match request {
+    let idempotency_key = frame.id;
+    match frame.request {
         ChatRequest::Message { content } => {
             let request = ClientRequest::Message { content, mode: MessageMode::Queue, attachments: Vec::new() };
-            request_with_retry(open, Relay { request, idempotency_key: None }).await?
+            request_with_retry(open, Relay { request, idempotency_key }).await?
         }
-        ChatRequest::Interrupt | ChatRequest::Ping => request_with_retry(open, Interrupt::default()).await?,
+        ChatRequest::Interrupt | ChatRequest::Ping => request_with_retry(open, Interrupt { idempotency_key }).await?,
     }
 }
 
@@ -232,32 +233,21 @@ async fn relay_request(
 struct ChatRequestAnswered {
     /// Size of the request, bytes.
     bytes: usize,
+    /// Client's name for the request.
+    request_id: Option<String>,
     error: Option<RequestError>,
 }
 
 impl Handler<ChatRequestAnswered> for ChatSocket {
     type Result = ();
 
-    fn handle(&mut self, ChatRequestAnswered { bytes, error }: ChatRequestAnswered, ctx: &mut ChatContext) {
+    fn handle(&mut self, answered: ChatRequestAnswered, ctx: &mut ChatContext) {
+        let ChatRequestAnswered { bytes, request_id, error } = answered;
         self.unanswered -= 1;
         self.unanswered_bytes -= bytes;
         if let Some(error) = error {
-            self.send_error(error.to_string(), ctx);
+            self.send_frame(ChatFrame::rejection(error.to_string(), request_id), ctx);
         }
-    }
-}
-
-/// Returns the session's current turn. The event that began the turn contains its name.
-async fn current_turn(store: &dyn Store, snapshot: &SessionSnapshot) -> Option<TurnName> {
-    let began = turn_start_seq(&snapshot.record)?;
-    let first = read_past_damage(store, snapshot.record.id, began - 1, ReadLimit { events: 1, bytes: 0 })
-        .await
-        .unwrap_or_default();
-    let event = first.first().and_then(|(_, event)| serde_json::from_slice::<Event>(&event.json).ok());
-    match event.map(|event| event.body) {
-        Some(EventBody::Observation(Observation { kind: ObservationKind::Chat { turn, .. }, .. })) => Some(turn),
-        // The event is damaged. The turn exists all the same, without a known name.
-        Some(EventBody::Observation(_) | EventBody::Action(_) | EventBody::Opaque(_)) | None => Some(None),
     }
 }
 
@@ -300,13 +290,13 @@ impl StreamHandler<Result<ws::Message, ProtocolError>> for ChatSocket {
             Ok(message) => match self.assembler.receive(message) {
                 ReceivedFrame::Text(text) => self.receive_text(&text, ctx),
                 ReceivedFrame::NotText => {
-                    self.send_error("a frame must be JSON in a text frame, not binary".to_owned(), ctx)
+                    let message = "a frame must be JSON in a text frame, not binary".to_owned();
+                    self.send_frame(ChatFrame::rejection(message, None), ctx);
                 }
                 ReceivedFrame::TooLarge => {
-                    self.send_error(
-                        format!("a frame may have {CLIENT_FRAME_LIMIT} bytes; upload larger content as a file"),
-                        ctx,
-                    );
+                    let message =
+                        format!("a frame may have {CLIENT_FRAME_LIMIT} bytes; upload larger content as a file");
+                    self.send_frame(ChatFrame::rejection(message, None), ctx);
                 }
                 ReceivedFrame::Nothing => {}
             },

@@ -1,22 +1,24 @@
 //! Chat protocol: translates a session's events into the frames of a chat client. Pure.
 
-use std::{
-    borrow::Cow,
-    collections::VecDeque,
-    hash::{BuildHasher, RandomState},
-};
+mod sent_text;
 
 use greenroom_protocol::{
-    Action, Delta, DeltaKind, Event, EventBody, EventSource, Observation, ObservationKind, excerpt_remainder,
+    Action, Delta, DeltaKind, Event, EventBody, EventSource, Observation, ObservationKind, REQUEST_ID_LIMIT,
     observation::{AgentState, SandboxPhase},
-    omission_marker,
 };
 use serde::{Deserialize, Serialize};
 use serde_json::Value;
 
+use self::sent_text::{ChatItems, SentText, TextStep};
 use crate::session::DeltaChunk;
 
-/// Frame from a client.
+/// Frame from a client: a request with an optional idempotency key.
+#[derive(Debug, Clone, PartialEq)]
+pub(super) struct ChatRequestFrame {
+    pub(super) id: Option<String>,
+    pub(super) request: ChatRequest,
+}
+
 #[derive(Debug, Clone, PartialEq, Deserialize)]
 #[serde(tag = "type", rename_all = "snake_case")]
 pub(super) enum ChatRequest {
@@ -25,10 +27,34 @@ pub(super) enum ChatRequest {
     Ping,
 }
 
-impl ChatRequest {
+impl ChatRequestFrame {
+    /// Reads a text frame.
+    ///
+    /// # Errors
+    /// Returns the frame that rejects the text.
+    pub(super) fn parse(text: &str) -> Result<ChatRequestFrame, ChatFrame> {
+        let not_a_frame = |e: serde_json::Error, id| {
+            let frames = r#"`{"type": "message", "content": …}`, `{"type": "interrupt"}` or `{"type": "ping"}`"#;
+            ChatFrame::rejection(format!("not a frame of a chat ({e}); send {frames}"), id)
+        };
+        let frame: Value = serde_json::from_str(text).map_err(|e| not_a_frame(e, None))?;
+        let id = match frame.get("id") {
+            None | Some(Value::Null) => None,
+            Some(Value::String(id)) if (1..=REQUEST_ID_LIMIT).contains(&id.len()) => Some(id.clone()),
+            Some(_) => {
+                let rule = format!("`id` must be a string of 1 to {REQUEST_ID_LIMIT} bytes");
+                return Err(ChatFrame::rejection(rule, None));
+            }
+        };
+        match ChatRequest::deserialize(frame) {
+            Ok(request) => Ok(ChatRequestFrame { id, request }),
+            Err(e) => Err(not_a_frame(e, id)),
+        }
+    }
+
     /// Returns the size of the client's text, bytes.
     pub(super) fn bytes(&self) -> usize {
-        match self {
+        match &self.request {
             ChatRequest::Message { content } => content.len(),
             ChatRequest::Interrupt | ChatRequest::Ping => 0,
         }
@@ -47,19 +73,65 @@ pub(super) struct ChatFrame {
 #[derive(Debug, Clone, PartialEq, Serialize)]
 #[serde(tag = "type", rename_all = "snake_case")]
 pub(super) enum ChatFrameBody {
-    TextDelta { content: String },
-    Thinking { content: String },
-    ToolUseStart { tool_use_id: String, tool_name: String, tool_input: Value },
-    ToolResult { tool_use_id: String, tool_name: String, content: String },
-    CostUpdate { cost_usd: Option<f64>, input_tokens: u64, output_tokens: u64 },
-    Done,
-    Error { message: String },
+    TextDelta(TextPart),
+    Thinking(TextPart),
+    /// Withdraws all text of an item, of either kind.
+    TextReset {
+        item: String,
+    },
+    ToolUseStart {
+        tool_use_id: String,
+        tool_name: String,
+        tool_input: Value,
+    },
+    ToolResult {
+        tool_use_id: String,
+        tool_name: String,
+        content: String,
+    },
+    CostUpdate {
+        cost_usd: Option<f64>,
+        input_tokens: u64,
+        output_tokens: u64,
+    },
+    Done {
+        turn: TurnName,
+    },
+    /// Ends a turn.
+    #[serde(rename = "error")]
+    TurnFailed {
+        message: String,
+        turn: TurnName,
+    },
+    /// Rejects a client's frame, and ends no turn. `id` is null if the frame has none.
+    #[serde(rename = "error")]
+    Rejected {
+        message: String,
+        id: Option<String>,
+    },
     Pong,
+}
+
+/// Piece of an item's text. The client keeps the first `offset` bytes that it has of the item, and
+/// appends `content`.
+#[derive(Debug, Clone, PartialEq, Serialize)]
+pub(super) struct TextPart {
+    pub(super) item: String,
+    /// Bytes of the item that the client has, markers for left out bytes included.
+    pub(super) offset: usize,
+    pub(super) content: String,
 }
 
 impl From<ChatFrameBody> for ChatFrame {
     fn from(body: ChatFrameBody) -> ChatFrame {
         ChatFrame { body, seq: None }
+    }
+}
+
+impl ChatFrame {
+    /// Makes the answer to a rejected frame of the client.
+    pub(super) fn rejection(message: String, id: Option<String>) -> ChatFrame {
+        ChatFrameBody::Rejected { message, id }.into()
     }
 }
 
@@ -74,10 +146,37 @@ pub(super) struct ChatTranslator {
     /// The sandbox failed, and its failure ends the turn. The receipt of the interrupted turn
     /// arrives before that end.
     sandbox_failed: bool,
-    /// Bytes sent of each item that still grows.
-    sent_bytes: ChatItems<usize>,
+    /// Text sent of each item that still grows.
+    sent: ChatItems<SentText>,
+    /// Items of this turn that ended cut short. If the turn goes on, the model was asked again, and
+    /// its new answer replaces them.
+    cut: ChatItems<()>,
+    /// Time of the event that cut the newest of these items. An interrupt cuts all growing items
+    /// with one time.
+    cut_at: String,
     /// Names of tools whose calls are open.
     open_tools: ChatItems<&'static str>,
+}
+
+/// Returns true for an event after which no turn is open.
+pub(super) fn is_rest(event: &Event) -> bool {
+    let EventBody::Observation(Observation { kind: ObservationKind::AgentStateChanged { agent_state, .. }, .. }) =
+        &event.body
+    else {
+        return false;
+    };
+    event.source != EventSource::Agent && ends_turn(*agent_state)
+}
+
+fn ends_turn(state: AgentState) -> bool {
+    match state {
+        AgentState::Idle | AgentState::Stopped | AgentState::Failed | AgentState::Ended => true,
+        AgentState::Starting
+        | AgentState::Running
+        | AgentState::AwaitingConfirmation
+        | AgentState::Interrupting
+        | AgentState::Paused => false,
+    }
 }
 
 impl ChatTranslator {
@@ -86,29 +185,21 @@ impl ChatTranslator {
         ChatTranslator { turn, ..ChatTranslator::default() }
     }
 
-    pub(super) fn delta(&mut self, chunk: DeltaChunk) -> Option<ChatFrame> {
-        let DeltaChunk { delta: Delta { kind, item, offset, mut content }, at } = chunk;
-        let from = usize::try_from(at).ok()?;
-        let so_far = self.sent_bytes.get(&item).unwrap_or_default();
-        let end = from + content.len();
-        if offset != at && from > so_far {
-            // The item has grown beyond the kept part. A marker replaces the missing bytes.
-            content.insert_str(0, &omission_marker(from - so_far));
-        } else if from < so_far {
-            // The item was sent again from an earlier offset. Drop the bytes that the client has.
-            let known = content.ceil_char_boundary(so_far - from);
-            content.drain(..known);
-            if content.is_empty() {
-                return None;
-            }
-        }
-        let body = match kind {
-            DeltaKind::Text => ChatFrameBody::TextDelta { content },
-            DeltaKind::Thinking => ChatFrameBody::Thinking { content },
-            DeltaKind::ToolInput | DeltaKind::Output => return None,
+    pub(super) fn delta(&mut self, chunk: DeltaChunk) -> Vec<ChatFrame> {
+        let DeltaChunk { delta: Delta { kind, item, offset, content }, at } = chunk;
+        let frame = match kind {
+            DeltaKind::Text => ChatFrameBody::TextDelta,
+            DeltaKind::Thinking => ChatFrameBody::Thinking,
+            DeltaKind::ToolInput | DeltaKind::Output => return Vec::new(),
         };
-        self.sent_bytes.insert(&item, end);
-        Some(body.into())
+        let Ok(at) = usize::try_from(at) else { return Vec::new() };
+        let mut frames = Vec::new();
+        self.withdraw_cut(Some(&item), &mut frames);
+        // `ChatItems` has forgotten an item that goes on in the middle of its text.
+        let new = || if offset == 0 { SentText::default() } else { SentText::forgotten(at) };
+        let step = self.sent.get_or_insert_with(&item, new).grow(at, content);
+        push_text(step, item, frame, &mut frames);
+        frames.into_iter().map(ChatFrame::from).collect()
     }
 
     pub(super) fn event(&mut self, event: Event) -> Vec<ChatFrame> {
@@ -121,19 +212,40 @@ impl ChatTranslator {
     }
 
     fn translate(&mut self, event: Event, whole: Option<usize>) -> Vec<ChatFrame> {
-        let Event { seq, source, item, body, .. } = event;
+        let Event { seq, at, source, item, body, .. } = event;
         let mut frames = Vec::new();
         match body {
             EventBody::Action(action) if source == EventSource::Agent => {
-                frames.extend(self.tool_started(seq, item, &action))
+                self.tool_started(seq, item, &action, &mut frames)
             }
             EventBody::Action(_) | EventBody::Opaque(_) => {}
-            EventBody::Observation(observation) => self.observation(source, item, observation, whole, &mut frames),
+            EventBody::Observation(Observation { kind: ObservationKind::Message { partial }, content }) => {
+                let item = item.unwrap_or_else(|| seq.to_string());
+                self.text_ended(EndedText { item, at, content, whole, partial }, ChatFrameBody::TextDelta, &mut frames);
+            }
+            EventBody::Observation(Observation { kind: ObservationKind::Think { partial }, content }) => {
+                let item = item.unwrap_or_else(|| seq.to_string());
+                self.text_ended(EndedText { item, at, content, whole, partial }, ChatFrameBody::Thinking, &mut frames);
+            }
+            EventBody::Observation(observation) => self.observation(source, item, observation, &mut frames),
         }
         frames.into_iter().map(|body| ChatFrame { body, seq: Some(seq) }).collect()
     }
 
-    fn tool_started(&mut self, seq: u64, item: Option<String>, action: &Action) -> Option<ChatFrameBody> {
+    fn text_ended(&mut self, ended: EndedText, frame: fn(TextPart) -> ChatFrameBody, frames: &mut Vec<ChatFrameBody>) {
+        let EndedText { item, at, content, whole, partial } = ended;
+        if !partial || at != self.cut_at {
+            self.withdraw_cut(Some(&item), frames);
+        }
+        if partial {
+            self.cut.insert(&item, ());
+            self.cut_at = at;
+        }
+        let step = self.sent.take(&item).unwrap_or_default().end(content, whole);
+        push_text(step, item, frame, frames);
+    }
+
+    fn tool_started(&mut self, seq: u64, item: Option<String>, action: &Action, frames: &mut Vec<ChatFrameBody>) {
         match action {
             Action::Run { .. }
             | Action::Read { .. }
@@ -153,14 +265,15 @@ impl ChatTranslator {
             | Action::Pause {}
             | Action::Resume {}
             | Action::Stop {}
-            | Action::End {} => return None,
+            | Action::End {} => return,
         }
+        self.withdraw_cut(None, frames);
         let tool_use_id = item.unwrap_or_else(|| seq.to_string());
         self.open_tools.insert(&tool_use_id, action.name());
         let tool_name = action.name().to_owned();
         // An action is plain data with string keys, so this cannot fail.
         let tool_input = serde_json::to_value(action).expect("an action is JSON")["args"].take();
-        Some(ChatFrameBody::ToolUseStart { tool_use_id, tool_name, tool_input })
+        frames.push(ChatFrameBody::ToolUseStart { tool_use_id, tool_name, tool_input });
     }
 
     fn observation(
@@ -168,19 +281,13 @@ impl ChatTranslator {
         source: EventSource,
         item: Option<String>,
         observation: Observation,
-        whole: Option<usize>,
         frames: &mut Vec<ChatFrameBody>,
     ) {
         let Observation { kind, content } = observation;
         let tool = item.as_deref().and_then(|item| self.open_tools.take(item));
         match kind {
-            ObservationKind::Message { .. } => {
-                frames.extend(
-                    self.remaining_text(item, content, whole).map(|content| ChatFrameBody::TextDelta { content }),
-                );
-            }
-            ObservationKind::Think { .. } => frames
-                .extend(self.remaining_text(item, content, whole).map(|content| ChatFrameBody::Thinking { content })),
+            // `translate` handles texts.
+            ObservationKind::Message { .. } | ObservationKind::Think { .. } => {}
             ObservationKind::Error { detail, .. } if tool.is_some() => frames.extend(tool_result(item, tool, detail)),
             // An error of an item does not end the turn. The item is a user action, or a tool call
             // from before the attach.
@@ -191,7 +298,7 @@ impl ChatTranslator {
             }
             ObservationKind::Error { code, detail } => {
                 if source == EventSource::Agent || code == "agent_restarted" {
-                    self.end(ChatFrameBody::Error { message: detail }, frames);
+                    self.end(Some(detail), frames);
                 }
             }
             ObservationKind::Run { .. }
@@ -210,7 +317,10 @@ impl ChatTranslator {
                 if source == EventSource::Agent => {}
             ObservationKind::Chat { turn, .. } => {
                 if self.turn.as_ref().is_some_and(|open| open.is_some() && *open != turn) {
-                    self.end(ChatFrameBody::Done, frames);
+                    self.end(None, frames);
+                }
+                if self.turn.is_none() {
+                    self.cut.clear();
                 }
                 self.turn = Some(turn);
             }
@@ -219,12 +329,12 @@ impl ChatTranslator {
                 input_tokens: usage.total_input_tokens,
                 output_tokens: usage.total_output_tokens,
             }),
-            ObservationKind::AgentStateChanged { turn_over: true, .. } => self.end(ChatFrameBody::Done, frames),
+            ObservationKind::AgentStateChanged { turn_over: true, .. } => self.end(None, frames),
             ObservationKind::AgentStateChanged { agent_state, reason, .. } => {
                 self.state_changed(agent_state, reason, frames)
             }
             ObservationKind::Interrupted { .. } if self.sandbox_failed => {}
-            ObservationKind::Interrupted { .. } => self.end(ChatFrameBody::Done, frames),
+            ObservationKind::Interrupted { .. } => self.end(None, frames),
             ObservationKind::Sandbox { phase: SandboxPhase::Lost | SandboxPhase::Failed, .. } => {
                 self.sandbox_failed = true
             }
@@ -249,95 +359,64 @@ impl ChatTranslator {
 
     /// Translates a change of the session's state.
     fn state_changed(&mut self, state: AgentState, reason: Option<String>, frames: &mut Vec<ChatFrameBody>) {
-        match state {
-            AgentState::Failed => {
-                // Without an open turn, a message may wait for a sandbox that failed to start.
-                self.turn.get_or_insert(None);
-                let message = reason.unwrap_or_else(|| "the sandbox failed".to_owned());
-                self.end(ChatFrameBody::Error { message }, frames);
-            }
-            AgentState::Idle | AgentState::Stopped | AgentState::Ended => self.end(ChatFrameBody::Done, frames),
-            AgentState::Starting
-            | AgentState::Running
-            | AgentState::AwaitingConfirmation
-            | AgentState::Interrupting
-            | AgentState::Paused => {}
+        if state == AgentState::Failed {
+            // Without an open turn, a message may wait for a sandbox that failed to start.
+            self.turn.get_or_insert(None);
+            self.end(Some(reason.unwrap_or_else(|| "the sandbox failed".to_owned())), frames);
+        } else if ends_turn(state) {
+            self.end(None, frames);
         }
     }
 
-    fn end(&mut self, with: ChatFrameBody, frames: &mut Vec<ChatFrameBody>) {
-        if self.turn.take().is_some() {
-            frames.push(with);
+    /// Ends the turn, if one is open, with `failure` or without. Withdraws the text of items that
+    /// no event has ended, because the journal does not have it.
+    fn end(&mut self, failure: Option<String>, frames: &mut Vec<ChatFrameBody>) {
+        frames.extend(self.sent.drain().map(|item| ChatFrameBody::TextReset { item }));
+        if let Some(turn) = self.turn.take() {
+            frames.push(match failure {
+                None => ChatFrameBody::Done { turn },
+                Some(message) => ChatFrameBody::TurnFailed { message, turn },
+            });
         }
         self.sandbox_failed = false;
-        self.sent_bytes.clear();
+        self.cut.clear();
         self.open_tools.clear();
     }
 
-    /// Returns the part of an item that the client did not receive while the item grew.
-    fn remaining_text(&mut self, item: Option<String>, content: String, whole: Option<usize>) -> Option<String> {
-        let sent = item.and_then(|item| self.sent_bytes.take(&item)).unwrap_or_default();
-        let rest = match whole {
-            Some(whole) => excerpt_remainder(&content, whole, sent).unwrap_or_default(),
-            None => Cow::Borrowed(content.get(sent..).unwrap_or_default()),
-        };
-        (!rest.is_empty()).then(|| rest.into_owned())
+    /// Withdraws the texts that were cut short, because the turn goes on without them. `growing` is
+    /// an item whose text is sent again.
+    fn withdraw_cut(&mut self, growing: Option<&str>, frames: &mut Vec<ChatFrameBody>) {
+        let withdrawn = self.cut.drain().filter(|item| growing != Some(item));
+        frames.extend(withdrawn.map(|item| ChatFrameBody::TextReset { item }));
+    }
+}
+
+/// Event that ends the text of an item.
+struct EndedText {
+    item: String,
+    /// Time of the event.
+    at: String,
+    content: String,
+    /// Size of the whole text in bytes, if `content` has only its head and tail.
+    whole: Option<usize>,
+    partial: bool,
+}
+
+/// Adds the frames for a step of an item's text.
+fn push_text(step: TextStep, item: String, frame: fn(TextPart) -> ChatFrameBody, frames: &mut Vec<ChatFrameBody>) {
+    match step {
+        TextStep::Known => {}
+        TextStep::Append { offset, content } => frames.push(frame(TextPart { item, offset, content })),
+        TextStep::Replace { content } => {
+            frames.push(ChatFrameBody::TextReset { item: item.clone() });
+            frames.push(frame(TextPart { item, offset: 0, content }));
+        }
     }
 }
 
 fn tool_result(item: Option<String>, tool: Option<&'static str>, content: String) -> Option<ChatFrameBody> {
     let (tool_use_id, tool_name) = item.zip(tool)?;
     Some(ChatFrameBody::ToolResult { tool_use_id, tool_name: tool_name.to_owned(), content })
-}
-
-/// Values for the items that began last.
-///
-/// An agent chooses item names and need not end items. Bound: [`MAX_ITEMS`] items. When full: the
-/// oldest is dropped. The names are kept as hashes.
-#[derive(Debug)]
-struct ChatItems<T> {
-    hasher: RandomState,
-    /// Oldest first.
-    entries: VecDeque<(u64, T)>,
-}
-
-/// Largest number of items. The same as that of growing items in `session/broadcast.rs`.
-const MAX_ITEMS: usize = 64;
-
-impl<T: Copy> ChatItems<T> {
-    fn get(&self, item: &str) -> Option<T> {
-        let hash = self.hasher.hash_one(item);
-        self.entries.iter().find(|(entry, _)| *entry == hash).map(|(_, value)| *value)
-    }
-
-    fn take(&mut self, item: &str) -> Option<T> {
-        let hash = self.hasher.hash_one(item);
-        let at = self.entries.iter().position(|(entry, _)| *entry == hash)?;
-        self.entries.remove(at).map(|(_, value)| value)
-    }
-
-    fn insert(&mut self, item: &str, value: T) {
-        let hash = self.hasher.hash_one(item);
-        match self.entries.iter_mut().find(|(entry, _)| *entry == hash) {
-            Some((_, entry)) => *entry = value,
-            None => {
-                if self.entries.len() == MAX_ITEMS {
-                    self.entries.pop_front();
-                }
-                self.entries.push_back((hash, value));
-            }
-        }
-    }
-
-    fn clear(&mut self) {
-        self.entries.clear();
-    }
-}
-
-impl<T> Default for ChatItems<T> {
-    fn default() -> ChatItems<T> {
-        ChatItems { hasher: RandomState::new(), entries: VecDeque::new() }
-    }
 }
 
 #[cfg(test)]

@@ -73,20 +73,23 @@ impl EventPull {
         Ok(EventPull { cursor: after.min(on_disk.max(pull.source.tail())), ..pull })
     }
 
-    /// Opens a pull at the end of the journal. Returns also the session's state there.
+    /// Opens a pull after event `after`, or at the end of the journal if that is earlier or `after`
+    /// is `None`. Returns also the session's state at the end of the journal.
     ///
     /// # Errors
     /// The session does not exist, or its journal is not readable.
     pub(super) async fn join(
         services: Arc<FrontendServices>,
         id: SessionId,
+        after: Option<Seq>,
     ) -> Result<(EventPull, SessionSnapshot), RequestError> {
         let snapshot = services.store.get(id).await.map_err(|e| RequestError::Journal(e.to_string()))?;
         let snapshot = snapshot.ok_or_else(|| RequestError::NoSession(id.to_string()))?;
         let pull = EventPull::attach(services, id).await?;
         // The tail of the subscription does not fit: the session may learn of a commit after the
         // snapshot.
-        Ok((EventPull { cursor: snapshot.tail, ..pull }, snapshot))
+        let cursor = after.map_or(snapshot.tail, |after| after.min(snapshot.tail));
+        Ok((EventPull { cursor, ..pull }, snapshot))
     }
 
     async fn attach(services: Arc<FrontendServices>, id: SessionId) -> Result<EventPull, RequestError> {

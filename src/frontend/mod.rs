@@ -8,6 +8,7 @@
 
 mod chat;
 mod chat_protocol;
+mod classic_protocol;
 mod connection;
 mod credit;
 mod event_pull;
@@ -28,7 +29,7 @@ use tokio_util::sync::CancellationToken;
 
 use self::{
     chat::ChatSocket,
-    socket::{FrontendSocket, ReplayStart},
+    socket::{AttachRequest, FrontendSocket, ReplayStart, SocketView},
 };
 pub use self::{
     connection::connection_end,
@@ -41,7 +42,7 @@ use crate::{
         RequestError, Session,
         messages::{Attach, AttachReply, Published},
     },
-    store::{Seq, SessionId, Store},
+    store::{SessionId, Store},
 };
 
 /// Limit for attaching to a session that waits for a disk. Clients can read the journal meanwhile.
@@ -106,29 +107,77 @@ pub fn attached_clients(actor_registry: &ActorRegistry, session: SessionId) -> u
         .sum()
 }
 
+/// Query of `GET /ws/sessions/{id}/chat`.
+#[derive(Debug, Clone, Default, PartialEq, Eq, serde::Deserialize)]
+pub struct ChatQuery {
+    /// Number of the event after which the chat continues. Absent or `tail`: new events only.
+    pub after: Option<String>,
+}
+
 /// Opens a chat socket on one session for an authorized request.
+///
+/// Errors in the query are reported over the socket, which every client can read.
 ///
 /// # Errors
 /// The request is not a WebSocket handshake.
 pub fn open_chat(
     request: &HttpRequest,
     body: Payload,
-    session: &str,
+    (session, query): (&str, &ChatQuery),
     services: Arc<FrontendServices>,
 ) -> Result<HttpResponse, actix_web::Error> {
-    match session.parse::<SessionId>() {
-        Ok(id) => ChatSocket::open(request, body, id, services),
-        Err(_) => reject(request, body, 4404, &format!("no session `{session}`")),
-    }
+    let Ok(id) = session.parse::<SessionId>() else {
+        return reject(request, body, 4404, &format!("no session `{session}`"));
+    };
+    let after = match query.after.as_deref() {
+        None | Some("") => None,
+        Some(after) => match ReplayStart::parse(after) {
+            Ok(ReplayStart::Tail) => None,
+            Ok(ReplayStart::After(seq)) => Some(seq),
+            Err(reason) => return reject(request, body, 4400, &reason),
+        },
+    };
+    ChatSocket::open(request, body, id, after, services)
 }
 
-/// Query of `GET /ws`: the session and the start of the replay.
+/// Query of `GET /ws`: the session, the start of the replay, and the frames to send.
 #[derive(Debug, Clone, Default, PartialEq, Eq, serde::Deserialize)]
 pub struct AttachQuery {
     /// Session to attach to. Absent: the first `initialize` or `start` creates a session.
     pub session: Option<String>,
     /// Number of an event, or `tail` for new events only. Absent: from the start.
     pub after: Option<String>,
+    /// `off`: no deltas. Absent or `on`: deltas too.
+    pub deltas: Option<String>,
+    /// `classic`: the classic view. Absent: all frames.
+    pub view: Option<String>,
+}
+
+impl AttachQuery {
+    /// # Errors
+    /// Returns the reason if a value is wrong.
+    fn replay_start(&self) -> Result<ReplayStart, String> {
+        match self.after.as_deref() {
+            None | Some("") => Ok(ReplayStart::After(0)),
+            Some(after) => ReplayStart::parse(after),
+        }
+    }
+
+    /// # Errors
+    /// Returns the reason if a value is wrong.
+    fn socket_view(&self) -> Result<SocketView, String> {
+        let with_deltas = match self.deltas.as_deref() {
+            None | Some("" | "on") => true,
+            Some("off") => false,
+            Some(other) => return Err(format!("`deltas` must be `on` or `off`, not `{other}`")),
+        };
+        match self.view.as_deref() {
+            None | Some("") if with_deltas => Ok(SocketView::Full),
+            None | Some("") => Ok(SocketView::WithoutDeltas),
+            Some("classic") => Ok(SocketView::Classic(Default::default())),
+            Some(other) => Err(format!("`view` must be `classic` or absent, not `{other}`")),
+        }
+    }
 }
 
 /// Opens a session socket for an authorized request.
@@ -143,22 +192,16 @@ pub fn open(
     query: &AttachQuery,
     services: Arc<FrontendServices>,
 ) -> Result<HttpResponse, actix_web::Error> {
-    let replay_start = match query.after.as_deref() {
-        None | Some("") => ReplayStart::Start,
-        Some("tail") => ReplayStart::Tail,
-        Some(number) => match number.parse::<Seq>() {
-            Ok(seq) => ReplayStart::After(seq),
-            Err(_) => {
-                return reject(request, body, 4400, &format!("`after` must be a number or `tail`, not `{number}`"));
-            }
-        },
+    let (replay_start, view) = match (query.replay_start(), query.socket_view()) {
+        (Ok(replay_start), Ok(view)) => (replay_start, view),
+        (Err(reason), _) | (_, Err(reason)) => return reject(request, body, 4400, &reason),
     };
-    let session = match query.session.as_deref() {
+    let session_id = match query.session.as_deref() {
         None | Some("") => None,
         Some(id) => match id.parse::<SessionId>() {
             Ok(id) => Some(id),
             Err(_) => return reject(request, body, 4404, &format!("no session `{id}`")),
         },
     };
-    FrontendSocket::open(request, body, session, replay_start, services)
+    FrontendSocket::open(request, body, (AttachRequest { session_id, replay_start }, view), services)
 }

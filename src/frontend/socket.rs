@@ -2,6 +2,7 @@
 
 mod requests;
 mod session_lookup;
+mod view;
 
 use std::{sync::Arc, time::Duration};
 
@@ -9,15 +10,13 @@ use actix::prelude::*;
 use actix_web::{HttpMessage, HttpRequest, HttpResponse, web::Payload};
 use actix_web_actors::ws::{self, ProtocolError, WebsocketContext, WsResponseBuilder};
 use bytestring::ByteString;
-use greenroom_protocol::{
-    CLIENT_FRAME_LIMIT,
-    client::{ErrorFrame, StatusFrame},
-};
+use greenroom_protocol::{CLIENT_FRAME_LIMIT, client::StatusFrame};
 use serde::Serialize;
 
 #[cfg(test)]
 pub(super) use self::requests::MAX_IN_FLIGHT;
 use self::session_lookup::SessionLookup;
+pub(super) use self::view::SocketView;
 use super::{
     FrontendServices, attached_clients,
     connection::{ClientConnection, close},
@@ -49,10 +48,26 @@ type SocketContext = WebsocketContext<FrontendSocket>;
 /// Start of the replay.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum ReplayStart {
-    Start,
+    /// After the event of this number; 0 is the start.
     After(Seq),
     /// New events only.
     Tail,
+}
+
+impl ReplayStart {
+    /// Reads the parameter `after` of an address.
+    ///
+    /// # Errors
+    /// Returns the rule for the parameter.
+    pub(super) fn parse(after: &str) -> Result<ReplayStart, String> {
+        match after {
+            "tail" => Ok(ReplayStart::Tail),
+            number => number
+                .parse()
+                .map(ReplayStart::After)
+                .map_err(|_| format!("`after` must be a number or `tail`, not `{number}`")),
+        }
+    }
 }
 
 /// Attached client. A server has up to ten thousand, so state that is needed for a while is boxed
@@ -61,6 +76,7 @@ pub(super) struct FrontendSocket {
     services: Arc<FrontendServices>,
     grant: Option<AccessGrant>,
     entry: Option<ActorEntry>,
+    view: SocketView,
     /// Request to attach, until the client is attached.
     attach_request: Option<Box<AttachRequest>>,
     attached: Option<AttachedSession>,
@@ -74,9 +90,9 @@ pub(super) struct FrontendSocket {
 }
 
 /// Request of a client to attach.
-struct AttachRequest {
-    session_id: Option<SessionId>,
-    replay_start: ReplayStart,
+pub(super) struct AttachRequest {
+    pub(super) session_id: Option<SessionId>,
+    pub(super) replay_start: ReplayStart,
 }
 
 /// Position of a client in a session.
@@ -132,15 +148,15 @@ impl FrontendSocket {
     pub(super) fn open(
         request: &HttpRequest,
         body: Payload,
-        session_id: Option<SessionId>,
-        replay_start: ReplayStart,
+        (attach_request, view): (AttachRequest, SocketView),
         services: Arc<FrontendServices>,
     ) -> Result<HttpResponse, actix_web::Error> {
         let socket = FrontendSocket {
             services,
             grant: request.extensions_mut().remove(),
             entry: None,
-            attach_request: Some(Box::new(AttachRequest { session_id, replay_start })),
+            view,
+            attach_request: Some(Box::new(attach_request)),
             attached: None,
             credit: Credit::default(),
             assembler: FrameAssembler::default(),
@@ -153,8 +169,11 @@ impl FrontendSocket {
 
     fn attach(&mut self, id: SessionId, session: Addr<Session>, ctx: &mut SocketContext) {
         let attached = attach(session.clone(), ctx.address().recipient(), self.services.store.clone(), id);
-        let attached = attached.into_actor(self).map(move |attached, socket, ctx| match attached {
+        let prepared = self.prepare_view(id);
+        let attached = async move { (attached.await, prepared.await) }.into_actor(self);
+        let attached = attached.map(move |(attached, prepared), socket, ctx| match attached {
             Ok(Some((view, subscription))) => {
+                socket.view.begin(prepared);
                 socket.lookup_attempts = 0;
                 match socket.attached {
                     Some(_) => socket.reattach(session, subscription, &view, ctx),
@@ -174,8 +193,7 @@ impl FrontendSocket {
 
     fn begin_replay(&mut self, id: SessionId, source: SessionSource, view: &SessionView, ctx: &mut SocketContext) {
         let tail = view.last_seq;
-        let cursor = match self.attach_request.take().map_or(ReplayStart::Start, |request| request.replay_start) {
-            ReplayStart::Start => 0,
+        let cursor = match self.attach_request.take().map_or(ReplayStart::After(0), |request| request.replay_start) {
             ReplayStart::After(seq) => seq.min(tail),
             ReplayStart::Tail => tail,
         };
@@ -191,7 +209,7 @@ impl FrontendSocket {
         let state = view.map(|view| view.state);
         // A view has string keys and plain values, so serialization cannot fail.
         let session = view.map(|view| serde_json::to_value(view).expect("a view is JSON"));
-        self.send_frame(&StatusFrame::Hello { session, last_seq, state }, ctx);
+        self.send_status(&StatusFrame::Hello { session, last_seq, state }, ctx);
     }
 
     /// Reports that the session does not exist, and closes the socket.
@@ -209,7 +227,8 @@ impl FrontendSocket {
             if attached.reading || room == 0 {
                 return;
             }
-            match attached.poll_delivery(room as usize) {
+            let delta_room = if self.view.has_deltas() { room as usize } else { 0 };
+            match attached.poll_delivery(delta_room) {
                 DeliveryPoll::Closed => {
                     // Releases the stopped actor. From here on, one lookup at a time searches for
                     // the next one.
@@ -219,7 +238,9 @@ impl FrontendSocket {
                 DeliveryPoll::Behind { tail } => return self.read_page(tail, ctx),
                 DeliveryPoll::Retry(frame) => {
                     self.send_synced(ctx);
-                    self.send_frame(&frame, ctx);
+                    if self.view.has_deltas() {
+                        self.send_frame(&frame, ctx);
+                    }
                 }
                 DeliveryPoll::Deltas(deltas) => {
                     self.send_synced(ctx);
@@ -249,11 +270,7 @@ impl FrontendSocket {
                     if let Some(attached) = &mut self.attached {
                         attached.cursor = seq;
                     }
-                    // The store checked the checksum of this event, whose JSON was a `String` when
-                    // it was written.
-                    if let Ok(text) = ByteString::try_from(event.json) {
-                        self.send_text(text, ctx);
-                    }
+                    self.send_event(event.json, ctx);
                 }
                 self.read_further(ctx);
             }
@@ -279,16 +296,8 @@ impl FrontendSocket {
         if attached.replay_to.is_some_and(|end| attached.cursor >= end) {
             attached.replay_to = None;
             let seq = attached.cursor;
-            self.send_frame(&StatusFrame::Synced { seq }, ctx);
+            self.send_status(&StatusFrame::Synced { seq }, ctx);
         }
-    }
-
-    fn send_request_error(&mut self, error: &RequestError, id: Option<String>, ctx: &mut SocketContext) {
-        self.send_error(error.code(), error.to_string(), id, ctx);
-    }
-
-    fn send_error(&mut self, code: &str, message: String, id: Option<String>, ctx: &mut SocketContext) {
-        self.send_frame(&ErrorFrame::new(code, message, id), ctx);
     }
 
     fn send_frame(&mut self, frame: &impl Serialize, ctx: &mut SocketContext) {
@@ -346,7 +355,7 @@ impl ClientConnection for FrontendSocket {
     }
 
     fn send_closing(&mut self, ctx: &mut SocketContext) {
-        self.send_frame(&StatusFrame::Closing { reason: "the server is going away".to_owned() }, ctx);
+        self.send_status(&StatusFrame::Closing { reason: "the server is going away".to_owned() }, ctx);
     }
 }
 

@@ -81,7 +81,7 @@ async fn reject(auth: &Auth, req: ServiceRequest, error: AuthError) -> Result<Se
         auth.wrong_tokens().hold_back(peer.ip()).await;
     }
     match error {
-        AuthError::NoToken | AuthError::WrongToken if is_socket_handshake(&req) => {
+        AuthError::NoToken | AuthError::WrongToken if is_socket_handshake(&req) && !reads_status(&req) => {
             let (req, mut payload) = req.into_parts();
             let body = Payload::from_request(&req, &mut payload).await?;
             let socket = check_handshake(&req)
@@ -124,6 +124,12 @@ fn decide(auth: &Auth, req: &ServiceRequest) -> AuthDecision {
 fn is_socket_handshake(req: &ServiceRequest) -> bool {
     let upgrades = |value: &HeaderValue| value.as_bytes().eq_ignore_ascii_case(b"websocket");
     route_class(req) == RouteClass::Socket && req.headers().get(header::UPGRADE).is_some_and(upgrades)
+}
+
+/// Returns true for a chat socket of a client that is no page. Such a client reads the status of a
+/// failed handshake, and gives up at a 401.
+fn reads_status(req: &ServiceRequest) -> bool {
+    req.match_info().as_str() != "/ws" && !req.headers().contains_key(header::ORIGIN)
 }
 
 /// Returns true if a person opens an address in a browser. Scripts of the page accept any type and

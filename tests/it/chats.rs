@@ -1,6 +1,6 @@
 //! Chat protocol: a handful of message types over the same session, for simple clients.
 
-use std::collections::BTreeSet;
+use std::collections::{BTreeMap, BTreeSet};
 
 use futures::{SinkExt, StreamExt};
 use greenroom_protocol::{Delta, DeltaKind, Observation, ObservationKind, link::AgentReport};
@@ -8,7 +8,7 @@ use serde_json::{Value, json};
 use tokio::net::TcpStream;
 use tokio_tungstenite::{
     WebSocketStream, client_async,
-    tungstenite::{Message, client::IntoClientRequest, http::HeaderValue},
+    tungstenite::{self, Message, client::IntoClientRequest, http::HeaderValue},
 };
 
 use greenroom_testkit::{
@@ -27,13 +27,23 @@ pub(crate) struct ChatClient(WebSocketStream<TcpStream>);
 
 impl ChatClient {
     pub(crate) async fn open(rest: &RestClient, session: &str) -> ChatClient {
-        let address = format!("ws://{}/ws/sessions/{session}/chat", rest.authority);
-        let mut request = address.into_client_request().expect("an address");
-        let bearer = HeaderValue::from_str(&format!("Bearer {}", rest.token)).expect("a token is text");
-        request.headers_mut().insert("authorization", bearer);
+        let path = format!("/ws/sessions/{session}/chat");
+        ChatClient::handshake(rest, &path, &[]).await.expect("the handshake is accepted")
+    }
+
+    /// Opens a chat at any path. Returns the HTTP status if the server rejects the handshake.
+    async fn handshake(rest: &RestClient, path: &str, headers: &[(&'static str, &str)]) -> Result<ChatClient, u16> {
+        let mut request = format!("ws://{}{path}", rest.authority).into_client_request().expect("an address");
+        let bearer = format!("Bearer {}", rest.token);
+        for (name, value) in [("authorization", bearer.as_str())].iter().chain(headers) {
+            request.headers_mut().insert(*name, HeaderValue::from_str(value).expect("a header is text"));
+        }
         let tcp = TcpStream::connect(&rest.authority).await.expect("the server listens");
-        let (stream, _) = within("the handshake", client_async(request, tcp)).await.expect("the handshake is accepted");
-        ChatClient(stream)
+        match within("the handshake", client_async(request, tcp)).await {
+            Ok((stream, _)) => Ok(ChatClient(stream)),
+            Err(tungstenite::Error::Http(response)) => Err(response.status().as_u16()),
+            Err(e) => panic!("the handshake failed: {e}"),
+        }
     }
 
     pub(crate) async fn say(&mut self, frame: Value) {
@@ -175,6 +185,45 @@ async fn two_chat_clients_share_one_session() {
     server.leaves_nothing().await;
 }
 
+/// A client that keeps the first `offset` bytes of an item and appends the rest has the text of the
+/// journal, after any number of reconnects in the middle of an answer.
+#[tokio::test]
+async fn reconnecting_chat_client_has_each_text_once() {
+    let model = ScriptedModel::play("work");
+    let server = TestServer::start(TestServerOptions::anthropic(TestDriver::Process, &model)).await;
+    let session_id = server.rest.create(json!({})).await;
+    server.rest.until_state(&session_id, "idle").await;
+    let path = |after: u64| format!("/ws/sessions/{session_id}/chat?after={after}");
+    let mut texts = BTreeMap::<String, String>::new();
+    let (mut after, mut frames) = (0, 0);
+    let mut chat = ChatClient::handshake(&server.rest, &path(after), &[]).await.expect("the session exists");
+    chat.say(json!({ "type": "message", "content": "short story", "id": "story" })).await;
+    loop {
+        let frame = chat.receive().await.expect("the chat stays open");
+        after = frame["seq"].as_u64().unwrap_or(after);
+        if frame["type"] == "done" {
+            break;
+        }
+        if frame["type"] != "text_delta" {
+            continue;
+        }
+        let text = texts.entry(frame["item"].as_str().expect("an item").to_owned()).or_default();
+        text.truncate(frame["offset"].as_u64().expect("an offset") as usize);
+        text.push_str(frame["content"].as_str().expect("text"));
+        frames += 1;
+        if frames % 5 == 0 {
+            chat = ChatClient::handshake(&server.rest, &path(after), &[]).await.expect("the session exists");
+            // The same request again acts once.
+            chat.say(json!({ "type": "message", "content": "short story", "id": "story" })).await;
+        }
+    }
+    assert!(frames > 10, "{frames} frames");
+    assert_eq!(texts.into_values().collect::<Vec<_>>(), ["tick ".repeat(150)]);
+    let sent = server.rest.events(&session_id).await.into_iter().filter(|event| event["action"] == "message").count();
+    assert_eq!(sent, 1);
+    server.leaves_nothing().await;
+}
+
 #[tokio::test]
 async fn messages_sent_before_disconnect_are_processed() {
     let server = TestServer::start(TestServerOptions::new(TestDriver::Process)).await;
@@ -224,6 +273,7 @@ async fn chat_handles_interrupt_late_client_and_garbage() {
             }
         };
         assert!(error["message"].as_str().expect("words").contains("not a frame of a chat"), "{error}");
+        assert!(error.get("id").is_some() && error.get("turn").is_none(), "no turn ends: {error}");
     }
     late.say(json!({ "type": "interrupt" })).await;
     assert_eq!(one.turn().await.last().expect("the end of the turn")["type"], "done");
@@ -233,8 +283,11 @@ async fn chat_handles_interrupt_late_client_and_garbage() {
     assert_eq!(text(&one.turn().await), "Turning left.");
     assert_eq!(text(&late.turn().await), "Turning left.");
 
-    let mut nowhere = ChatClient::open(&server.rest, "01KAHTXV3M9W6N2Q4ZB8C5R7DE").await;
-    assert_eq!(nowhere.turn().await.len(), 1);
-    assert_eq!(nowhere.receive().await, Err(Some(4404)));
+    let nowhere = "/ws/sessions/01KAHTXV3M9W6N2Q4ZB8C5R7DE/chat";
+    assert_eq!(ChatClient::handshake(&server.rest, nowhere, &[]).await.err(), Some(404));
+    let origin = format!("http://{}", server.rest.authority);
+    let mut page = ChatClient::handshake(&server.rest, nowhere, &[("origin", &origin)]).await.expect("a page connects");
+    assert_eq!(page.turn().await.len(), 1);
+    assert_eq!(page.receive().await, Err(Some(4404)));
     server.leaves_nothing().await;
 }

@@ -14,63 +14,69 @@ pub struct KindDeclaration {
     pub name: &'static str,
     /// Parties that may send the kind. An action that the user may send is a client request.
     pub senders: &'static [EventSource],
+    /// True if clients of the classic view of the session socket receive events of the kind.
+    pub is_classic: bool,
 }
 
 /// Actions, with the client requests that no event records.
 pub const ACTIONS: [KindDeclaration; 22] = [
     kind("initialize", &[User]),
-    kind("start", &[User]),
-    kind("message", &[User]),
-    kind("run", &[User, Agent]),
-    kind("read", &[User, Agent]),
-    kind("write", &[User, Agent]),
-    kind("edit", &[Agent]),
-    kind("browse", &[User, Agent]),
+    kind("start", &[User]).classic(),
+    kind("message", &[User]).classic(),
+    kind("run", &[User, Agent]).classic(),
+    kind("read", &[User, Agent]).classic(),
+    kind("write", &[User, Agent]).classic(),
+    kind("edit", &[Agent]).classic(),
+    kind("browse", &[User, Agent]).classic(),
     kind("tool", &[Agent]),
-    kind("think", &[Agent]),
-    kind("plan", &[Agent]),
-    kind("finish", &[Agent]),
-    kind("interrupt", &[User]),
-    kind("pause", &[User]),
-    kind("resume", &[User]),
-    kind("stop", &[User, Server]),
-    kind("end", &[User]),
-    kind("confirm", &[User]),
+    kind("think", &[Agent]).classic(),
+    kind("plan", &[Agent]).classic(),
+    kind("finish", &[Agent]).classic(),
+    kind("interrupt", &[User]).classic(),
+    kind("pause", &[User]).classic(),
+    kind("resume", &[User]).classic(),
+    kind("stop", &[User, Server]).classic(),
+    kind("end", &[User]).classic(),
+    kind("confirm", &[User]).classic(),
     kind("edit_queue", &[User]),
-    kind("set_model", &[User]),
+    kind("set_model", &[User]).classic(),
     kind("set_budget", &[User]),
     kind("ping", &[User]),
 ];
 
 /// Observations. Those with the sender `user` report that the user's message reached the agent.
 pub const OBSERVATIONS: [KindDeclaration; 20] = [
-    kind("run", &[Agent]),
-    kind("read", &[Agent]),
-    kind("write", &[Agent]),
-    kind("edit", &[Agent]),
-    kind("browse", &[Agent]),
+    kind("run", &[Agent]).classic(),
+    kind("read", &[Agent]).classic(),
+    kind("write", &[Agent]).classic(),
+    kind("edit", &[Agent]).classic(),
+    kind("browse", &[Agent]).classic(),
     kind("tool", &[Agent]),
-    kind("chat", &[User]),
-    kind("message", &[Agent]),
-    kind("think", &[Agent]),
-    kind("plan", &[Agent]),
+    kind("chat", &[User]).classic(),
+    kind("message", &[Agent]).classic(),
+    kind("think", &[Agent]).classic(),
+    kind("plan", &[Agent]).classic(),
     kind("compaction", &[Agent]),
-    kind("confirm", &[Agent]),
-    kind("confirmed", &[Server]),
+    kind("confirm", &[Agent]).classic(),
+    kind("confirmed", &[Server]).classic(),
     kind("usage", &[Server]),
-    kind("agent_state_changed", &[Server]),
-    kind("interrupted", &[Server]),
+    kind("agent_state_changed", &[Server]).classic(),
+    kind("interrupted", &[Server]).classic(),
     kind("queue", &[Server]),
     kind("sandbox", &[Server]),
-    kind("error", &[Agent, Server]),
+    kind("error", &[Agent, Server]).classic(),
     kind("notice", &[Agent, Server]),
 ];
 
 const fn kind(name: &'static str, senders: &'static [EventSource]) -> KindDeclaration {
-    KindDeclaration { name, senders }
+    KindDeclaration { name, senders, is_classic: false }
 }
 
 impl KindDeclaration {
+    const fn classic(self) -> KindDeclaration {
+        KindDeclaration { is_classic: true, ..self }
+    }
+
     /// Returns the declaration of `name`, if this version has the kind.
     pub fn find<'a>(declarations: &'a [KindDeclaration], name: &str) -> Option<&'a KindDeclaration> {
         declarations.iter().find(|declaration| declaration.name == name)

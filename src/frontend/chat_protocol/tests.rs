@@ -1,10 +1,9 @@
-use greenroom_protocol::{
-    excerpt,
-    observation::{EscalationStep, ModelUsage, QueueItem},
-};
+use greenroom_protocol::observation::{EscalationStep, ModelUsage, QueueItem};
 use proptest::prelude::*;
 
 use super::*;
+
+mod texts;
 
 fn event(source: EventSource, item: Option<&str>, body: impl Into<EventBody>) -> Event {
     Event {
@@ -55,14 +54,18 @@ fn delta(kind: DeltaKind, item: &str, offset: u64, content: &str) -> DeltaChunk 
     DeltaChunk { delta: Delta { kind, item: item.into(), offset, content: content.into() }, at: offset }
 }
 
-/// Renders each frame as its type and texts.
+/// Renders each frame as its type and texts. A frame that only ends an item is left out.
 fn render(frames: impl IntoIterator<Item = ChatFrame>) -> Vec<String> {
     let rendered = |frame: ChatFrame| {
         let json = serde_json::to_value(&frame).expect("JSON");
         let texts = ["content", "message", "tool_name"].iter().filter_map(|key| json[key].as_str());
         [json["type"].as_str().expect("a type")].into_iter().chain(texts).collect::<Vec<_>>().join(" ")
     };
-    frames.into_iter().map(rendered).collect()
+    let only_ends_item = |frame: &ChatFrame| match &frame.body {
+        ChatFrameBody::TextDelta(part) | ChatFrameBody::Thinking(part) => part.content.is_empty(),
+        _ => false,
+    };
+    frames.into_iter().filter(|frame| !only_ends_item(frame)).map(rendered).collect()
 }
 
 #[test]
@@ -140,11 +143,41 @@ fn frames_have_the_documented_form() {
     let expected = serde_json::json!([{ "type": "cost_update", "cost_usd": 0.5, "input_tokens": 10, "output_tokens": 20, "seq": 1 }]);
     assert_eq!(serde_json::to_value(frames).expect("JSON"), expected);
     assert_eq!(serde_json::to_string(&ChatFrame::from(ChatFrameBody::Pong)).expect("JSON"), r#"{"type":"pong"}"#);
-    assert_eq!(
-        serde_json::from_str::<ChatRequest>(r#"{"type":"interrupt"}"#).expect("a frame"),
-        ChatRequest::Interrupt
-    );
-    assert!(serde_json::from_str::<ChatRequest>(r#"{"type":"message"}"#).is_err());
+    let frames = translator.delta(delta(DeltaKind::Text, "m", 0, "Hi"));
+    let expected = serde_json::json!([{ "type": "text_delta", "item": "m", "offset": 0, "content": "Hi" }]);
+    assert_eq!(serde_json::to_value(frames).expect("JSON"), expected);
+    let frames = translator.event(agent_message("m", "Hi."));
+    let expected = serde_json::json!([{ "type": "text_delta", "item": "m", "offset": 2, "content": ".", "seq": 1 }]);
+    assert_eq!(serde_json::to_value(frames).expect("JSON"), expected);
+    let ends = [chat("turn-1"), state(AgentState::Idle, None), chat("turn-2"), state(AgentState::Failed, Some("no"))];
+    let frames: Vec<_> = ends.into_iter().flat_map(|event| translator.event(event)).collect();
+    let expected = serde_json::json!([
+        { "type": "done", "turn": "turn-1", "seq": 1 },
+        { "type": "error", "message": "no", "turn": "turn-2", "seq": 1 },
+    ]);
+    assert_eq!(serde_json::to_value(frames).expect("JSON"), expected);
+}
+
+#[test]
+fn rejection_names_the_frame() {
+    let check = |text: &str, id: Value, words: &str| {
+        let rejection = ChatRequestFrame::parse(text).expect_err("the frame is wrong");
+        let json = serde_json::to_value(rejection).expect("JSON");
+        assert_eq!((&json["type"], &json["id"]), (&"error".into(), &id), "{json}");
+        assert!(json["message"].as_str().is_some_and(|message| message.contains(words)), "{json}");
+        assert_eq!(json.as_object().map(serde_json::Map::len), Some(3), "no field of a turn's end: {json}");
+    };
+    check(r#"{"type":"dance","id":"a"}"#, "a".into(), "not a frame of a chat");
+    check(r#"{"type":"message","id":"a"}"#, "a".into(), "missing field `content`");
+    check(r#"{"type":"dance"}"#, Value::Null, "not a frame of a chat");
+    check(r#"{"type":"interrupt","id":7}"#, Value::Null, "`id` must be a string");
+    check(r#"{"type":"interrupt","id":""}"#, Value::Null, "`id` must be a string");
+    check("{", Value::Null, "not a frame of a chat");
+    let frame = |id: Option<&str>, request| ChatRequestFrame { id: id.map(str::to_owned), request };
+    let parsed = |text: &str| ChatRequestFrame::parse(text).expect("a frame");
+    assert_eq!(parsed(r#"{"type":"interrupt"}"#), frame(None, ChatRequest::Interrupt));
+    let message = ChatRequest::Message { content: "go".into() };
+    assert_eq!(parsed(r#"{"type":"message","content":"go","id":"a"}"#), frame(Some("a"), message));
 }
 
 fn interrupted(step: EscalationStep) -> Event {
@@ -263,30 +296,6 @@ fn client_that_joins_during_a_turn_gets_its_end() {
     );
 }
 
-#[test]
-fn late_client_gets_the_item_so_far_and_the_turns_end() {
-    let mut translator = ChatTranslator::joining(Some(None));
-    assert_eq!(render(translator.delta(delta(DeltaKind::Text, "m", 0, "Hello"))), ["text_delta Hello"]);
-    assert_eq!(render(translator.delta(delta(DeltaKind::Text, "m", 0, "Hello you"))), ["text_delta  you"]);
-    assert_eq!(render(translator.event(agent_message("m", "Hello you."))), ["text_delta ."]);
-    assert_eq!(render(translator.event(state(AgentState::Idle, None))), ["done"]);
-}
-
-#[test]
-fn repeated_delta_sends_only_its_new_part() {
-    let mut translator = ChatTranslator::joining(Some(None));
-    assert_eq!(render(translator.delta(delta(DeltaKind::Text, "m", 0, "Hello you"))), ["text_delta Hello you"]);
-    for (offset, old) in [(0, "Hel"), (3, "lo"), (5, " you")] {
-        assert_eq!(
-            render(translator.delta(delta(DeltaKind::Text, "m", offset, old))),
-            [""; 0],
-            "{old} was sent before"
-        );
-    }
-    assert_eq!(render(translator.delta(delta(DeltaKind::Text, "m", 9, " there"))), ["text_delta  there"]);
-    assert_eq!(render(translator.event(agent_message("m", "Hello you there."))), ["text_delta ."]);
-}
-
 /// An agent cannot report the session's state: its claims change nothing.
 #[test]
 fn agent_claims_do_not_end_a_turn() {
@@ -301,74 +310,84 @@ fn agent_claims_do_not_end_a_turn() {
     check(ChatTranslator::joining(None), events, &["done"]);
 }
 
-#[test]
-fn items_that_never_end_are_bounded() {
-    let mut translator = ChatTranslator::joining(None);
-    translator.event(chat("turn-1"));
-    for n in 0..10 * MAX_ITEMS {
-        translator.delta(delta(DeltaKind::Text, &format!("text-{n}"), 0, "Hello"));
-        translator.event(event(EventSource::Agent, Some(&format!("tool-{n}")), Action::Run { command: "ls".into() }));
+/// Texts of a client that follows the frames: keep the first `offset` bytes, append `content`.
+#[derive(Default)]
+struct ClientTexts(std::collections::BTreeMap<String, String>);
+
+impl ClientTexts {
+    fn apply(&mut self, frame: &ChatFrame) {
+        match &frame.body {
+            ChatFrameBody::TextDelta(part) | ChatFrameBody::Thinking(part) => {
+                let text = self.0.entry(part.item.clone()).or_default();
+                assert!(part.offset <= text.len(), "no gap: {part:?} after {text:?}");
+                text.truncate(part.offset);
+                text.push_str(&part.content);
+            }
+            ChatFrameBody::TextReset { item } => drop(self.0.remove(item)),
+            _ => {}
+        }
     }
-    assert_eq!((translator.sent_bytes.entries.len(), translator.open_tools.entries.len()), (MAX_ITEMS, MAX_ITEMS));
-    // The newest items are kept, and the oldest are not.
-    let newest = 10 * MAX_ITEMS - 1;
-    assert_eq!(render(translator.event(agent_message(&format!("text-{newest}"), "Hello you"))), ["text_delta  you"]);
-    let write = || ObservationKind::Write { path: "a".into(), bytes: 1 };
-    let done = |translator: &mut ChatTranslator, n| {
-        render(translator.event(observation(EventSource::Agent, Some(&format!("tool-{n}")), write(), "x")))
-    };
-    assert_eq!(done(&mut translator, newest), ["tool_result x run"]);
-    assert_eq!(done(&mut translator, 0), [] as [&str; 0]);
-    // A dropped item continues at its next delta.
-    assert_eq!(render(translator.delta(delta(DeltaKind::Text, "text-0", 5, " you"))), ["text_delta  you"]);
-    assert_eq!(render(translator.event(agent_message("text-0", "Hello you."))), ["text_delta ."]);
 }
 
 proptest! {
-    /// Each turn ends once for any sequence of events, and each text arrives once.
+    /// Each turn ends once for any sequence of events. The client has the texts of the journal, but
+    /// for the cut ones that the turn replaced.
     #[test]
-    fn turn_ends_once(steps in prop::collection::vec(0..8usize, 0..60)) {
+    fn turn_ends_once(steps in prop::collection::vec(0..10usize, 0..60)) {
         let mut translator = ChatTranslator::joining(None);
         let (mut turns, mut ends, mut open, mut n) = (0, 0, false, 0);
-        let (mut sent, mut received) = (String::new(), String::new());
+        let (mut texts, mut client) = (std::collections::BTreeMap::new(), ClientTexts::default());
+        let mut cut: Vec<String> = Vec::new();
         for step in steps {
             n += 1;
             let mut deltas = Vec::new();
-            let events = match step {
+            let mut events = match step {
                 0 => {
                     turns += 1;
                     open = true;
+                    cut.clear();
                     vec![chat(&format!("turn-{n}")), state(AgentState::Running, None)]
                 }
                 1 => vec![state(AgentState::Idle, None)],
                 2 if open => vec![sandbox(SandboxPhase::Lost), interrupted(EscalationStep::Sandbox), state(AgentState::Failed, None)],
                 2 => vec![],
                 3 => vec![failed(EventSource::Agent, None, "model"), state(AgentState::Idle, None)],
-                4 => {
-                    let text = format!("text {n}. ");
-                    deltas.push(delta(DeltaKind::Text, &n.to_string(), 0, &text[..3]));
-                    sent.push_str(&text);
-                    vec![agent_message(&n.to_string(), &text)]
+                4 | 8 | 9 => {
+                    let (item, text) = (n.to_string(), format!("text {n}. "));
+                    // The item may have begun with another text, after a retry of the call.
+                    if step == 8 {
+                        deltas.push(delta(DeltaKind::Text, &item, 0, "txt"));
+                    }
+                    deltas.push(delta(DeltaKind::Text, &item, 0, &text[..3]));
+                    cut.drain(..).for_each(|item| drop(texts.remove(&item)));
+                    texts.insert(item.clone(), text.clone());
+                    if step == 9 {
+                        cut.push(item.clone());
+                        vec![partial(&item, &text)]
+                    } else {
+                        vec![agent_message(&item, &text)]
+                    }
                 }
                 5 => vec![state(AgentState::Paused, None)],
                 6 => vec![interrupted(EscalationStep::Cancel), state(AgentState::Idle, None)],
                 _ => vec![failed(EventSource::Server, None, "provider_retrying")],
             };
+            events.iter_mut().for_each(|event| event.at = n.to_string());
             if matches!(step, 1..=3 | 6) {
                 open = false;
+                if step != 2 || !events.is_empty() {
+                    cut.clear();
+                }
             }
             let mut frames: Vec<_> = deltas.into_iter().flat_map(|delta| translator.delta(delta)).collect();
             frames.extend(events.into_iter().flat_map(|event| translator.event(event)));
             for frame in frames {
-                match frame.body {
-                    ChatFrameBody::Done | ChatFrameBody::Error { .. } => ends += 1,
-                    ChatFrameBody::TextDelta { content } => received.push_str(&content),
-                    _ => {}
-                }
+                ends += usize::from(matches!(frame.body, ChatFrameBody::Done { .. } | ChatFrameBody::TurnFailed { .. }));
+                client.apply(&frame);
             }
             prop_assert_eq!(ends, turns - usize::from(open));
         }
-        prop_assert_eq!(received, sent);
+        prop_assert_eq!(client.0, texts);
     }
 }
 
@@ -378,38 +397,4 @@ fn failed_item_does_not_end_the_turn() {
     assert_eq!(render(translator.event(failed(EventSource::Agent, Some("act-1"), "tool_failed"))), [] as [&str; 0]);
     assert_eq!(render(translator.event(agent_message("m", "and on"))), ["text_delta and on"]);
     assert_eq!(render(translator.event(failed(EventSource::Agent, None, "model_error"))), ["error why"]);
-}
-
-#[test]
-fn lagging_client_gets_the_rest_of_a_truncated_answer() {
-    let long = format!("BEGIN {} END", "ä".repeat(200_000));
-    let cut = excerpt(&long, 1000).expect("the text is too long for an event");
-    let received = |sent: usize| {
-        let mut translator = ChatTranslator::joining(Some(None));
-        let deltas = translator.delta(delta(DeltaKind::Text, "m", 0, &long[..sent]));
-        let frames =
-            deltas.into_iter().chain(translator.truncated_event(agent_message("m", &cut.text), long.len() as u64));
-        let texts = frames.filter_map(|frame| match frame.body {
-            ChatFrameBody::TextDelta { content } => Some(content),
-            _ => None,
-        });
-        texts.collect::<String>()
-    };
-    assert_eq!(received(0), cut.text);
-    assert_eq!(received(100), cut.text, "the head continues where the delta ended");
-    assert_eq!(received(long.len()), long, "nothing is sent twice");
-    assert_eq!(received(long.len() - 104), long);
-    let partial = received(100_000);
-    assert!(partial.starts_with(&long[..100_000]) && partial.ends_with(" END"));
-    assert!(partial[100_000..].starts_with("\n… ") && partial.len() < 101_000, "a marker names the missing bytes");
-}
-
-#[test]
-fn lagging_client_gets_a_marker_for_dropped_deltas() {
-    let mut translator = ChatTranslator::joining(Some(None));
-    translator.delta(delta(DeltaKind::Text, "m", 0, "begin"));
-    let kept = DeltaChunk { at: 105, ..delta(DeltaKind::Text, "m", 0, "goes on") };
-    assert_eq!(render(translator.delta(kept)), ["text_delta \n… 100 bytes left out …\ngoes on"]);
-    assert_eq!(render(translator.delta(delta(DeltaKind::Text, "m", 112, " and on"))), ["text_delta  and on"]);
-    assert_eq!(render(translator.event(agent_message("m", &("x".repeat(119) + ".")))), ["text_delta ."]);
 }

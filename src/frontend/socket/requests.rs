@@ -24,8 +24,8 @@ const STOP_FRAME_LIMIT: usize = 1 << 10;
 
 impl FrontendSocket {
     pub(super) fn receive_text(&mut self, text: &str, ctx: &mut SocketContext) {
-        match ClientFrame::parse(text) {
-            Ok(ClientFrame { request: ClientRequest::Ping {}, .. }) => self.send_frame(&StatusFrame::Pong {}, ctx),
+        match self.view.parse(text) {
+            Ok(ClientFrame { request: ClientRequest::Ping {}, .. }) => self.send_status(&StatusFrame::Pong {}, ctx),
             Ok(ClientFrame { id, request }) => match &mut self.attached {
                 Some(AttachedSession { source: SessionSource::Session { session, .. }, .. }) => {
                     let session = session.clone();
@@ -67,6 +67,7 @@ impl FrontendSocket {
         }
         self.in_flight += 1;
         let key = id.clone();
+        let is_initialize = matches!(request, ClientRequest::Initialize { .. });
         // Sent synchronously, so a client's frames reach its session in their order.
         let answer = match request {
             ClientRequest::Interrupt {} => send_to_session(session, Interrupt { idempotency_key: key }),
@@ -78,7 +79,10 @@ impl FrontendSocket {
         };
         ctx.spawn(answer.into_actor(self).map(move |answer, socket, ctx| {
             socket.in_flight -= 1;
-            socket.send_answer(answer, id, ctx);
+            match answer {
+                Ok(accepted) if is_initialize => socket.send_initialize_accepted(accepted, id, ctx),
+                answer => socket.send_answer(answer, id, ctx),
+            }
         }));
     }
 
@@ -94,10 +98,15 @@ impl FrontendSocket {
         ctx: &mut SocketContext,
     ) {
         match (answer, id) {
-            (Ok(accepted), Some(id)) => self.send_frame(&StatusFrame::Accepted { id, seq: accepted.seq }, ctx),
+            (Ok(accepted), Some(id)) => self.send_status(&StatusFrame::Accepted { id, seq: accepted.seq }, ctx),
             (Ok(_), None) => {}
             (Err(error), id) => self.send_request_error(&error, id, ctx),
         }
+    }
+
+    fn send_initialize_accepted(&mut self, accepted: RequestAccepted, id: Option<String>, ctx: &mut SocketContext) {
+        self.send_initialized(accepted.state, ctx);
+        self.send_answer(Ok(accepted), id, ctx);
     }
 
     /// Creates the session from the first request of a client without a session. Further frames
@@ -125,7 +134,10 @@ impl FrontendSocket {
                 // An `initialize` has created the session and is done. A task is still to be sent.
                 match request {
                     ClientRequest::Start { .. } => socket.relay(&session, id, request, ctx),
-                    _ => socket.send_answer(Ok(RequestAccepted { seq: None, state: AgentState::Starting }), id, ctx),
+                    _ => {
+                        let accepted = RequestAccepted { seq: None, state: AgentState::Starting };
+                        socket.send_initialize_accepted(accepted, id, ctx);
+                    }
                 }
             }
             Err(error) => socket.send_request_error(&error, id, ctx),

@@ -48,10 +48,11 @@ impl SessionLookup {
 impl FrontendSocket {
     /// Serves the client from the journal. The session's actor is not available because of `error`.
     fn serve_from_journal(&mut self, id: SessionId, error: RequestError, ctx: &mut SocketContext) {
-        let store = self.services.store.clone();
-        let snapshot = async move { store.get(id).await }.into_actor(self);
-        ctx.wait(snapshot.map(move |snapshot, socket, ctx| {
+        let (store, prepared) = (self.services.store.clone(), self.prepare_view(id));
+        let snapshot = async move { (store.get(id).await, prepared.await) }.into_actor(self);
+        ctx.wait(snapshot.map(move |(snapshot, prepared), socket, ctx| {
             if let Ok(Some(snapshot)) = snapshot {
+                socket.view.begin(prepared);
                 let source = SessionSource::Journal { tail: snapshot.tail, lookup: Box::default() };
                 // Counts this client too: it registers afterwards.
                 let attached = attached_clients(&socket.services.actor_registry, id) + 1;

@@ -32,7 +32,7 @@ use tokio_util::sync::CancellationToken;
 
 use crate::{
     actor_registry::ActorRegistry,
-    frontend::{AttachQuery, FrontendServices, SessionProvider, open, open_chat},
+    frontend::{AttachQuery, ChatQuery, FrontendServices, SessionProvider, open, open_chat},
     net::testkit::{Codec, Decoder, Encoder, Frame, Message as WsMessage},
     session::{
         self, RequestError, Session,
@@ -214,12 +214,29 @@ pub(crate) struct TestClient {
 
 impl TestClient {
     pub(crate) async fn attach(services: &Arc<FrontendServices>, session: Option<SessionId>) -> TestClient {
-        let query = AttachQuery { session: session.map(|id| id.to_string()), after: None };
+        TestClient::attach_with(services, session, AttachQuery::default()).await
+    }
+
+    pub(crate) async fn attach_with(
+        services: &Arc<FrontendServices>,
+        session: Option<SessionId>,
+        query: AttachQuery,
+    ) -> TestClient {
+        let query = AttachQuery { session: session.map(|id| id.to_string()), ..query };
         TestClient::open_with(|req, body| open(req, body, &query, services.clone())).await
     }
 
     pub(crate) async fn chat(services: &Arc<FrontendServices>, session: SessionId) -> TestClient {
-        TestClient::open_with(|req, body| open_chat(req, body, &session.to_string(), services.clone())).await
+        TestClient::chat_after(services, session, None).await
+    }
+
+    pub(crate) async fn chat_after(
+        services: &Arc<FrontendServices>,
+        session: SessionId,
+        after: Option<&str>,
+    ) -> TestClient {
+        let (session, query) = (session.to_string(), ChatQuery { after: after.map(str::to_owned) });
+        TestClient::open_with(|req, body| open_chat(req, body, (&session, &query), services.clone())).await
     }
 
     async fn open_with(

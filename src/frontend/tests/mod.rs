@@ -1,6 +1,7 @@
 //! Clients of sessions that restart, are purged, or are unavailable for a while.
 
 pub(crate) mod fixture;
+mod views;
 
 use std::{cell::Cell, sync::atomic::Ordering::SeqCst, time::Duration};
 

@@ -3,15 +3,15 @@
 
 use actix_web::{
     HttpRequest,
-    http::Uri,
+    http::{Uri, header},
     web::{Data, Payload},
 };
 
 use crate::{
-    frontend::{self, AttachQuery},
+    frontend::{self, AttachQuery, ChatQuery},
     store::SessionId,
     web::{
-        error::{ApiResult, bad_handshake, check_handshake},
+        error::{ApiError, ApiResult, bad_handshake, check_handshake},
         request::QueryParams,
         state::WebServices,
     },
@@ -29,9 +29,22 @@ pub(in crate::web) async fn session(
 }
 
 /// Opens the chat socket, `GET /ws/sessions/{id}/chat`.
-pub(in crate::web) async fn chat(req: HttpRequest, body: Payload, services: Data<WebServices>) -> ApiResult {
+///
+/// A client without `Origin` is no page, and reads the status of a failed handshake. A client that
+/// reconnects for ever gives up at a 404, but not at a close code.
+pub(in crate::web) async fn chat(
+    req: HttpRequest,
+    body: Payload,
+    query: QueryParams<ChatQuery>,
+    services: Data<WebServices>,
+) -> ApiResult {
     check_handshake(&req)?;
-    frontend::open_chat(&req, body, req.match_info().query("id"), services.sockets.clone()).map_err(bad_handshake)
+    let session = req.match_info().query("id");
+    if !req.headers().contains_key(header::ORIGIN) {
+        let id = session.parse().map_err(|_| ApiError::not_found(format!("`{session}` is not a session id")))?;
+        services.snapshot(id).await?;
+    }
+    frontend::open_chat(&req, body, (session, &query.0), services.sockets.clone()).map_err(bad_handshake)
 }
 
 /// Returns the session that the address of a socket names, if any.

@@ -119,6 +119,39 @@ async fn unauthorized_requests_change_nothing() {
     assert_eq!(fixture.call("GET", "/api/sessions", None).await.json()["total"], 1);
 }
 
+/// A chat client that reconnects for ever gives up at a status, and not at a close code. A page
+/// sees only the code.
+#[actix_web::test]
+async fn chat_client_that_is_no_page_is_rejected_before_the_upgrade() {
+    let fixture = fixture().await;
+    let id = id_of(&fixture.call("POST", "/api/sessions", Some("{}")).await);
+    let upgrade = |request: TestRequest| {
+        let headers = [("connection", "upgrade"), ("upgrade", "websocket"), ("sec-websocket-version", "13")];
+        let request = headers.into_iter().fold(request, |request, header| request.insert_header(header));
+        request.insert_header(("sec-websocket-key", "dGhlIHNhbXBsZSBub25jZQ=="))
+    };
+    let chat = |id: &str| format!("/ws/sessions/{id}/chat");
+    let (known, unknown) = (chat(&id), chat("01KAHTXV3M9W6N2Q4ZB8C5R7DE"));
+    for (address, code) in [(&unknown, "not_found"), (&chat("nonsense"), "not_found")] {
+        let reply = fixture.send(upgrade(authenticated("GET", address, None))).await;
+        assert_eq!(reply.error(), (404, code.to_owned()), "{address}");
+    }
+    for address in [&known, &unknown, &format!("{known}?token=wrong")] {
+        let reply = fixture.send(upgrade(anonymous("GET", address))).await;
+        assert_eq!(reply.error(), (401, "unauthenticated".to_owned()), "{address}");
+    }
+    let from_page = |request: TestRequest| request.insert_header(("origin", format!("http://{HOST}")));
+    let closed_with = |code: u16| String::from_utf8(code.to_be_bytes().to_vec()).expect("the codes of a chat are text");
+    for (request, code) in [
+        (authenticated("GET", &unknown, None), 4404),
+        (anonymous("GET", &known), 4401),
+        (anonymous("GET", &format!("{known}?token=wrong")), 4401),
+    ] {
+        let reply = fixture.send(from_page(upgrade(request))).await;
+        assert!(reply.status == 101 && reply.text.contains(&closed_with(code)), "{code}: {reply:?}");
+    }
+}
+
 #[actix_web::test]
 async fn sign_in_link_is_exchanged_for_a_cookie() {
     let fixture = fixture().await;
