@@ -137,6 +137,7 @@ pub async fn start(config: Config) -> Result<RunningServer, StartError> {
     let (settings, models) = (agent_settings(config.clone(), gateway.clone()), gateway.clone());
     let (session_store, session_registry) = (store.clone(), actor_registry.clone());
     let threads = KeyedThreads::start();
+    let quota = config.quota.clone();
     let directory = Directory::start(directory::DirectoryParts {
         store: store.clone(),
         actor_registry: actor_registry.clone(),
@@ -154,6 +155,7 @@ pub async fn start(config: Config) -> Result<RunningServer, StartError> {
             settings_for: settings,
             check_model: Box::new(move |model| models.ready(model)),
             spending,
+            quota,
             session_stopped,
         }),
     });
@@ -288,6 +290,7 @@ fn agent_settings(config: Arc<Config>, gateway: Gateway) -> Box<dyn Fn(&SessionR
             effort: record.effort,
             takes_images,
             context_limit,
+            orphan_after_s: Some(config.sandbox.orphan_after.whole_seconds()).filter(|seconds| *seconds > 0),
         }
     })
 }

@@ -19,6 +19,11 @@ pub struct AgentPaths {
 }
 
 impl AgentPaths {
+    /// File with the reports that an agent without a server left for the next server.
+    pub fn saved_reports(&self) -> PathBuf {
+        self.executed_ids.with_file_name(".greenroom-reports")
+    }
+
     /// Returns the fixed paths. An environment variable overrides each of them.
     pub fn from_env() -> AgentPaths {
         let path_or = |variable, default: &str| env::var_os(variable).map_or_else(|| default.into(), PathBuf::from);

@@ -5,6 +5,7 @@ use std::{
     collections::{HashSet, VecDeque},
     panic::AssertUnwindSafe,
     sync::{Arc, Mutex, MutexGuard},
+    time::Duration,
 };
 
 use futures::FutureExt;
@@ -27,6 +28,8 @@ use crate::{
     },
 };
 
+/// Time without a server after which the agent ends, in seconds, until the server's settings come.
+const ORPHAN_AFTER_S: u64 = 24 * 60 * 60;
 const RESTARTED: &str = "agent_restarted";
 const NOT_REPEATED: &str =
     "the agent stopped unexpectedly after it had begun this; it may or may not be done, and is not repeated";
@@ -157,6 +160,7 @@ impl Dispatcher {
             effort: None,
             takes_images: false,
             context_limit: None,
+            orphan_after_s: Some(ORPHAN_AFTER_S),
         };
         let state = DispatcherState {
             boot: String::new(),
@@ -185,13 +189,18 @@ impl Dispatcher {
     ///
     /// The server sends the history once for each boot id. It cannot detect that the history, or
     /// its welcome, was lost. An agent without its history has done nothing yet, so a new id loses
-    /// nothing.
+    /// nothing. Reports of an earlier start go first, under the id of that start.
     pub fn boot_for_hello(&self) -> String {
         let mut state = self.state();
         if !state.restored {
-            state.boot = Ulid::generate().to_string();
+            state.boot = self.0.outgoing.earlier_boot().unwrap_or_else(|| Ulid::generate().to_string());
         }
         state.boot.clone()
+    }
+
+    /// Returns the boot id of the newest `hello`.
+    pub fn boot(&self) -> String {
+        self.state().boot.clone()
     }
 
     /// Returns the id of the running turn.
@@ -209,6 +218,12 @@ impl Dispatcher {
     /// last call counts.
     pub async fn work_finished(&self) {
         self.0.work_finished.notified().await;
+    }
+
+    /// Returns the time without a server after which the agent ends. `None`: never.
+    pub fn orphan_after(&self) -> Option<Duration> {
+        let settings = self.0.settings.lock().unwrap_or_else(|poisoned| poisoned.into_inner());
+        settings.orphan_after_s.map(Duration::from_secs)
     }
 
     /// Replaces the settings. They apply from the next model step or user action on.
@@ -304,7 +319,8 @@ impl Dispatcher {
         }
     }
 
-    fn cancel(&self) {
+    /// Stops all turns and user actions.
+    pub(crate) fn cancel(&self) {
         let state = self.state();
         state.turns.stop();
         state.user_actions.stop();

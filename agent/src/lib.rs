@@ -9,6 +9,7 @@
 //! | [`agent_paths`] | fixed paths inside the sandbox |
 //! | [`link`] | the server's connection; the newest wins |
 //! | [`outgoing`] | everything to send: [`outbox`] (reports), then [`open_items`] (deltas) |
+//! | `orphan`, [`saved_reports`] | end of an agent without a server; its reports for the next server |
 //! | [`dispatcher`] | takes commands: one turn at a time, one user action beside it |
 //! | [`executed_ids`] | turns and user actions that were begun, over all starts |
 //! | [`turn`] | the port [`turn::TurnDriver`], and the registry of its drivers |
@@ -30,9 +31,11 @@ pub mod gateway;
 pub mod headtail;
 pub mod link;
 pub mod open_items;
+mod orphan;
 pub mod outbox;
 pub mod outgoing;
 pub mod processes;
+pub mod saved_reports;
 pub mod terminal_text;
 mod threads;
 mod tls;
@@ -54,12 +57,21 @@ use crate::{
 /// Idle time after which the agent releases memory that only work needs.
 const IDLE_DELAY: Duration = Duration::from_secs(2);
 
-/// Runs the agent until SIGTERM, then kills all processes below it.
+/// Reason why the agent ended.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum AgentEnd {
+    Terminated,
+    /// No server came for the time that the settings say.
+    Orphaned,
+}
+
+/// Runs the agent until SIGTERM, or until it has been without a server for too long. Then kills all
+/// processes below it.
 ///
 /// # Errors
 /// Fails if signals cannot be handled, orphans cannot be adopted, or the agent's socket cannot be
 /// made.
-pub async fn run(paths: AgentPaths) -> io::Result<()> {
+pub async fn run(paths: AgentPaths) -> io::Result<AgentEnd> {
     let mut terminate = signal(SignalKind::terminate())?;
     let gateway_url = match gateway::open(paths.gateway_socket.clone()).await {
         Ok(url) => Some(url),
@@ -71,14 +83,22 @@ pub async fn run(paths: AgentPaths) -> io::Result<()> {
         }
     };
     let processes = ChildProcesses::new(gateway_url)?;
-    let outgoing = OutgoingQueue::default();
+    let outgoing = OutgoingQueue::resuming(&paths.saved_reports());
     let dispatcher = Dispatcher::new(outgoing.clone(), processes.clone(), &paths, TurnDrivers::new(&paths));
     let result = tokio::select! {
-        result = link::listen(&paths.agent_socket, dispatcher.clone(), outgoing) => result,
+        result = link::listen(&paths.agent_socket, dispatcher.clone(), outgoing.clone()) => result.map(|()| AgentEnd::Terminated),
         never = release_memory_when_idle(&dispatcher) => match never {},
-        result = processes.clone().reap_orphans() => result,
-        _ = terminate.recv() => Ok(()),
+        result = processes.clone().reap_orphans() => result.map(|()| AgentEnd::Terminated),
+        _ = terminate.recv() => Ok(AgentEnd::Terminated),
+        () = orphan::until_orphaned(&dispatcher, &outgoing) => Ok(AgentEnd::Orphaned),
     };
+    if let Ok(AgentEnd::Orphaned) = result {
+        orphan::stop_work(&dispatcher, &outgoing).await;
+        let boot = dispatcher.boot();
+        if let Err(error) = outgoing.unacknowledged(boot).write(&paths.saved_reports()) {
+            tracing::error!(%error, "the reports cannot be saved for the next server");
+        }
+    }
     processes.kill_all().await;
     result
 }

@@ -48,6 +48,8 @@ enum AgentLinkError {
     InvalidFrame(String),
     #[error("unexpected frame `{0}`")]
     UnexpectedFrame(&'static str),
+    #[error("the reports of an earlier start are delivered; the next connection begins anew")]
+    EarlierStartFinished,
 }
 
 /// Listens at `path` and serves connections until the task is dropped. The socket appears at `path`
@@ -179,11 +181,18 @@ async fn read(
     outgoing: &OutgoingQueue,
 ) -> AgentLinkError {
     let mut expect = ExpectedFrame::Welcome;
+    let has_earlier_start = outgoing.earlier_boot().is_some();
     loop {
         let received = match next_frame(stream).await {
             Ok(received) => received,
             Err(error) => return error,
         };
+        if has_earlier_start {
+            if deliver_earlier_start(received, outgoing) {
+                return AgentLinkError::EarlierStartFinished;
+            }
+            continue;
+        }
         expect = match (expect, received) {
             (ExpectedFrame::Welcome, ToAgent::Welcome(welcome)) => {
                 dispatcher.apply_settings(welcome.settings);
@@ -219,6 +228,25 @@ async fn read(
             (_, ToAgent::CancelHint(_)) => return AgentLinkError::UnexpectedFrame("cancel_hint"),
             (_, ToAgent::Ack { .. }) => return AgentLinkError::UnexpectedFrame("ack"),
         };
+    }
+}
+
+/// Handles a frame on a connection that delivers the reports of an earlier start. Returns `true` if
+/// the delivery has ended. Commands are left for the next connection, which has the history.
+fn deliver_earlier_start(received: ToAgent, outgoing: &OutgoingQueue) -> bool {
+    match received {
+        ToAgent::Welcome(welcome) => {
+            if outgoing.finish_earlier_start(Some(welcome.acked)) {
+                return true;
+            }
+            outgoing.connect(welcome.acked);
+            outgoing.finish_earlier_start(None)
+        }
+        ToAgent::Ack { n } => {
+            outgoing.ack(n);
+            outgoing.finish_earlier_start(None)
+        }
+        ToAgent::History { .. } | ToAgent::Command(_) | ToAgent::CancelHint(_) => false,
     }
 }
 

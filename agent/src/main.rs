@@ -1,8 +1,10 @@
 //! Starts the agent: one thread, logs to stderr. On failure, logs the reason and exits with code 1.
+//! Without a server for too long, exits with [`ORPHANED_EXIT_CODE`].
 
 use std::process::ExitCode;
 
-use greenroom_agent::agent_paths::AgentPaths;
+use greenroom_agent::{AgentEnd, agent_paths::AgentPaths};
+use greenroom_protocol::link::ORPHANED_EXIT_CODE;
 use tracing_subscriber::{
     filter::{LevelFilter, Targets},
     fmt,
@@ -20,7 +22,8 @@ async fn main() -> ExitCode {
         .init();
     let paths = AgentPaths::from_env();
     match greenroom_agent::run(paths.clone()).await {
-        Ok(()) => ExitCode::SUCCESS,
+        Ok(AgentEnd::Terminated) => ExitCode::SUCCESS,
+        Ok(AgentEnd::Orphaned) => ExitCode::from(ORPHANED_EXIT_CODE),
         Err(error) => {
             tracing::error!(%error, socket = %paths.agent_socket.display(), "the agent ended with an error");
             ExitCode::FAILURE

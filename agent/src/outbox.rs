@@ -20,6 +20,13 @@ pub struct Outbox {
 }
 
 impl Outbox {
+    /// Returns an outbox that holds the reports of an earlier start, numbered as they were.
+    pub fn of_earlier_start(frames: Vec<(u64, Utf8Bytes)>) -> Outbox {
+        let bytes = frames.iter().map(|(_, frame)| frame.len()).sum();
+        let last_n = frames.last().map_or(0, |(n, _)| *n);
+        Outbox { waiting: frames.into(), bytes, last_n, sent: 0 }
+    }
+
     /// Returns `true` if another report is accepted now.
     pub fn has_room(&self) -> bool {
         self.bytes < LIMIT
@@ -38,6 +45,11 @@ impl Outbox {
         let frame = serde_json::to_string(&frame).expect("a report serializes: string keys, no foreign types");
         self.bytes += frame.len();
         self.waiting.push_back((self.last_n, frame.into()));
+    }
+
+    /// Returns the unacknowledged reports, oldest first.
+    pub fn unacknowledged(&self) -> Vec<(u64, Utf8Bytes)> {
+        self.waiting.iter().cloned().collect()
     }
 
     /// Forgets every report up to `n`. An `n` above the newest number forgets all reports.

@@ -7,7 +7,10 @@
 //!   caller blocks.
 //! - Without a connection, deltas do not block.
 
-use std::sync::{Arc, Mutex, MutexGuard};
+use std::{
+    path::{Path, PathBuf},
+    sync::{Arc, Mutex, MutexGuard},
+};
 
 use greenroom_protocol::{
     DeltaKind, EventBody,
@@ -16,7 +19,7 @@ use greenroom_protocol::{
 use tokio::sync::Notify;
 use tokio_tungstenite::tungstenite::Utf8Bytes;
 
-use crate::{open_items::OpenItems, outbox::Outbox};
+use crate::{open_items::OpenItems, outbox::Outbox, saved_reports::SavedReports};
 
 /// Bound: 64 KiB of deltas that wait for the socket. When full: the caller blocks.
 const UNSENT_LIMIT: usize = 64 * 1024;
@@ -39,11 +42,78 @@ struct OutgoingState {
     outbox: Outbox,
     open_items: OpenItems,
     connected: bool,
+    /// Earlier start whose reports the outbox holds, until all are acknowledged.
+    earlier_start: Option<EarlierStart>,
+    /// Set when the agent ends: the reports of the end must not block.
+    is_unlimited: bool,
     /// Commands whose receipt was not sent yet. Bound: the commands received over this connection.
     taken: Vec<String>,
 }
 
+/// Start of the agent that ended without a server.
+#[derive(Debug)]
+struct EarlierStart {
+    boot: String,
+    file: PathBuf,
+}
+
 impl OutgoingQueue {
+    /// Returns a queue that first sends the reports of an earlier start, if the file at `saved` has
+    /// any.
+    pub fn resuming(saved: &Path) -> OutgoingQueue {
+        let queue = OutgoingQueue::default();
+        if let Some(SavedReports { boot, frames }) = SavedReports::read(saved) {
+            let mut state = queue.lock();
+            state.outbox = Outbox::of_earlier_start(frames);
+            state.earlier_start = Some(EarlierStart { boot, file: saved.to_owned() });
+        }
+        queue
+    }
+
+    /// Returns the boot id of the earlier start whose reports are to be sent.
+    pub fn earlier_boot(&self) -> Option<String> {
+        self.lock().earlier_start.as_ref().map(|earlier| earlier.boot.clone())
+    }
+
+    /// Forgets the earlier start if all its reports are acknowledged. Numbers then begin again.
+    /// Returns `true` if it did. `acked` is what the server's welcome says: if a report is missing
+    /// between, the server no longer expects the reports, and they are dropped.
+    pub fn finish_earlier_start(&self, acked: Option<u64>) -> bool {
+        let mut state = self.lock();
+        let first = state.outbox.unacknowledged().first().map(|(n, _)| *n);
+        let is_unexpected = first.zip(acked).is_some_and(|(first, acked)| first > acked + 1);
+        if is_unexpected {
+            tracing::warn!("the server does not expect the reports of an earlier start; they are dropped");
+        }
+        if first.is_some() && !is_unexpected {
+            return false;
+        }
+        let Some(earlier) = state.earlier_start.take() else { return false };
+        state.outbox = Outbox::default();
+        // Removed before the next `hello`: a server that has got another boot id would store the
+        // reports twice.
+        SavedReports::remove(&earlier.file);
+        true
+    }
+
+    /// Returns the unacknowledged reports. `boot` is the agent's boot id.
+    pub fn unacknowledged(&self, boot: String) -> SavedReports {
+        let state = self.lock();
+        let boot = state.earlier_start.as_ref().map_or(boot, |earlier| earlier.boot.clone());
+        SavedReports { boot, frames: state.outbox.unacknowledged() }
+    }
+
+    /// Accepts all further reports without blocking.
+    pub fn lift_limit(&self) {
+        self.lock().is_unlimited = true;
+        self.0.room.notify_waiters();
+    }
+
+    /// Returns when a welcomed connection exists, or when none does.
+    pub async fn until_connected(&self, connected: bool) {
+        self.wait_for_room(|state| state.connected == connected).await;
+    }
+
     /// Reports an event for the journal. The event ends `item`.
     pub async fn event(&self, item: Option<&str>, body: impl Into<EventBody>) {
         self.report(AgentReport::Event { item: item.map(str::to_owned), body: body.into() }).await;
@@ -54,7 +124,7 @@ impl OutgoingQueue {
     pub async fn report(&self, report: AgentReport) {
         let mut report = Some(report);
         self.wait_for_room(|state| {
-            if !state.outbox.has_room() {
+            if !state.outbox.has_room() && !state.is_unlimited {
                 return false;
             }
             if let Some(report) = report.take() {

@@ -32,6 +32,7 @@ pub struct Config {
     pub model: ModelConfig,
     pub gateway: GatewayConfig,
     pub budget: BudgetConfig,
+    pub quota: QuotaConfig,
     pub sweeper: SweeperConfig,
     pub log: LogConfig,
 }
@@ -111,6 +112,20 @@ pub struct BudgetConfig {
     pub per_day: UsdLimit,
     /// Limit of all sessions together, purged ones included.
     pub total: UsdLimit,
+}
+
+/// Disk quotas of one session, in bytes. 0: no limit.
+#[derive(Debug, Clone, Default, PartialEq, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct QuotaConfig {
+    /// Bytes that the session may add to the journal within an hour of the wall clock.
+    pub journal_per_hour: ByteSize,
+    pub journal_total: ByteSize,
+    /// The same for reports that arrive while neither a turn nor a user action runs.
+    pub idle_journal_per_hour: ByteSize,
+    pub idle_journal_total: ByteSize,
+    /// Size of workspace and home together.
+    pub workspace: ByteSize,
 }
 
 #[derive(Debug, Clone, PartialEq, Deserialize)]

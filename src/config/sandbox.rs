@@ -10,7 +10,7 @@ use bytesize::ByteSize;
 use greenroom_protocol::sandbox_paths;
 use serde::{Deserialize, Serialize};
 
-use super::value::{SandboxVolume, UidRange, UnixId, VolumeAccess};
+use super::value::{SandboxVolume, TimeSpan, UidRange, UnixId, VolumeAccess};
 
 /// User and group id of agents if this server runs as root. Unused by other accounts on all known
 /// systems.
@@ -45,6 +45,8 @@ pub struct SandboxConfig {
     /// namespace.
     pub unconfined: bool,
     pub stop_with_server: bool,
+    /// Time without a server after which a running sandbox ends by itself. 0: never.
+    pub orphan_after: TimeSpan,
 }
 
 /// Choice of the sandbox driver. The registry in `sandbox::drivers` has an entry for each but

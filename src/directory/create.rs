@@ -11,7 +11,7 @@ use crate::{
         RequestError, Session, check_name, check_title, initial_state,
         messages::{GetView, StartTask},
     },
-    store::{CreateOutcome, OpaqueState, SessionId, SessionRecord, UsageTotals},
+    store::{CreateOutcome, JournalUsage, OpaqueState, SessionId, SessionRecord, UsageTotals},
 };
 
 /// Name of the only agent.
@@ -162,6 +162,7 @@ impl Directory {
             budget_usd: new.budget_usd.or(self.sessions.spending.default_budget()),
             spent_on: None,
             reported_budget_usd: None,
+            journal_usage: JournalUsage::default(),
             further_models,
             archived: false,
             idempotency_key: key,

@@ -147,6 +147,7 @@ fn harness(store: Arc<FaultyStore>) -> DirectoryTestHarness {
             }),
             check_model: Box::new(|_| Ok(())),
             spending: testkit::unlimited_spending(),
+            quota: crate::config::QuotaConfig::default(),
             settings_for: Box::new(|record| testkit::agent_settings(&record.model)),
             session_stopped,
         }),

@@ -5,6 +5,8 @@
 //!   reading the agent's socket.
 //! - After a report that is not [batchable](is_batchable), the next frame is read only when the
 //!   session has processed the report.
+//! - While the disk has space for small events only, the link reads nothing. Interrupts and stops
+//!   work meanwhile.
 //! - A delta causes no transition and is not stored. It bypasses the session and goes straight into
 //!   [`SessionBroadcast`], which subscribers poll.
 //! - A batch of events wakes the connection once, on arrival. The session's answer is awaited only
@@ -18,8 +20,10 @@ mod liveness;
 use std::{
     cell::Cell,
     future::{poll_fn, ready},
+    pin::Pin,
     sync::Arc,
     task::{Context, Poll, ready},
+    time::Duration,
 };
 
 use actix::{WeakAddr, prelude::SendError};
@@ -31,19 +35,19 @@ use greenroom_protocol::{
 use tokio::{
     net::UnixStream,
     sync::{mpsc, oneshot},
-    time::Instant,
+    time::{Instant, Sleep, sleep},
 };
 use tokio_tungstenite::{
     WebSocketStream,
     tungstenite::{Bytes, Error, Message, Utf8Bytes, protocol::WebSocketConfig},
 };
 
+pub(super) use self::liveness::LivenessMonitor;
 use self::{
     in_flight::{InFlightBatch, InFlightBatches, InFlightProgress},
-    liveness::{LivenessAction, LivenessMonitor, with_liveness_timeout},
+    liveness::LivenessAction,
 };
 use super::{
-    PauseFlag,
     frames::{encode_frame, into_fragments},
     handshake::client_handshake,
 };
@@ -67,6 +71,8 @@ const BATCH_BYTES: usize = 64 << 10;
 const READ_BUFFER: usize = 3 << 10;
 /// Longest item name or approval request id, in bytes. Those of the built-in agent have about 40.
 const NAME_LIMIT: usize = 256;
+/// Interval of the checks for disk space while no report is read for lack of it.
+const SPACE_CHECK_INTERVAL: Duration = Duration::from_secs(1);
 /// Longest boot id, in bytes. Each report stores the boot id in the session record.
 const BOOT_LIMIT: usize = 64;
 /// Reason for the end of a connection.
@@ -75,7 +81,7 @@ pub(super) enum DisconnectReason {
     Disconnected(String),
     /// The agent broke the protocol, so another connection would not help.
     ProtocolViolation(String),
-    /// The agent sent nothing for 60 s although it owed a reply, its `hello`, or a read.
+    /// The agent sent nothing for 60 s although it owed a report, a reply, its `hello`, or a read.
     Unresponsive,
     /// The session's actor is gone. The sandbox keeps running.
     SessionGone,
@@ -112,9 +118,10 @@ pub(super) async fn serve_connection(
     store: &Arc<dyn Store>,
     deliveries: &mut mpsc::UnboundedReceiver<AgentDelivery>,
     progress: &ConnectionProgress,
-    pause_flag: &PauseFlag,
+    liveness: &mut LivenessMonitor,
 ) -> DisconnectReason {
     progress.made_progress.set(false);
+    liveness.connected();
     let config = WebSocketConfig::default()
         .read_buffer_size(READ_BUFFER)
         .write_buffer_size(4096)
@@ -123,23 +130,21 @@ pub(super) async fn serve_connection(
         .max_frame_size(Some(LINK_FRAME_LIMIT));
     // Boxed, as is every short-lived future here. Each live session keeps the outer future in
     // memory, and a boxed part does not enlarge it.
-    let socket = match Box::pin(with_liveness_timeout(pause_flag, client_handshake(stream, config))).await {
+    let socket = match Box::pin(liveness.with_timeout(client_handshake(stream, config))).await {
         Ok(Ok(socket)) => socket,
         Ok(Err(e)) => return DisconnectReason::Disconnected(e.to_string()),
         Err(reason) => return reason,
     };
-    let (boot, liveness) = (String::new(), LivenessMonitor::default());
     let mut connection = AgentConnection {
         id,
         socket,
         session,
         store,
-        boot,
+        boot: String::new(),
         reads_cancel_hints: false,
         is_report_unconfirmed: false,
         peeked: None,
         bytes_read: 0,
-        pause_flag,
         liveness,
     };
     let mut in_flight = InFlightBatches::default();
@@ -193,8 +198,7 @@ struct AgentConnection<'a> {
     peeked: Option<Box<Result<Option<FromAgent>, DisconnectReason>>>,
     /// Text received so far, in bytes.
     bytes_read: usize,
-    pause_flag: &'a PauseFlag,
-    liveness: LivenessMonitor,
+    liveness: &'a mut LivenessMonitor,
 }
 
 impl AgentConnection<'_> {
@@ -208,9 +212,11 @@ impl AgentConnection<'_> {
         // Commands queued before `AgentConnected` belong to an earlier connection.
         let mut is_current_boot = false;
         let mut delivery_poll = PollWhenWoken::default();
+        let mut space_check = None;
         loop {
             let read = self.bytes_read;
-            let has_room = in_flight.has_room(read, &live);
+            let has_space = self.store.has_room_for_content();
+            let has_room = has_space && in_flight.has_room(read, &live);
             // The frame is dropped before its step runs. Otherwise the frame would enlarge this
             // future, which each live session keeps in memory.
             let step = tokio::select! {
@@ -221,7 +227,7 @@ impl AgentConnection<'_> {
                         ConnectionStep::Done
                     }
                     Some(AgentDelivery::Command(command)) if is_current_boot => {
-                        self.liveness.command_sent(&command.command);
+                        self.liveness.command_sent();
                         ConnectionStep::Send(encode_frame(&ToAgent::Command(*command)))
                     }
                     Some(AgentDelivery::CancelHint(hint)) if is_current_boot && self.reads_cancel_hints => {
@@ -239,6 +245,7 @@ impl AgentConnection<'_> {
                     ConnectionInput::Frame(frame) => self.handle_frame(frame, &live, in_flight)?,
                     ConnectionInput::SilenceTimeout => ConnectionStep::Ping,
                 },
+                () = poll_fn(|cx| poll_space_check(&mut space_check, cx)), if !has_space => ConnectionStep::Done,
             };
             match step {
                 ConnectionStep::Done => {}
@@ -293,7 +300,7 @@ impl AgentConnection<'_> {
         if let Poll::Ready(frame) = self.socket.poll_next_unpin(cx) {
             return Poll::Ready(self.read(frame).map(ConnectionInput::Frame));
         }
-        Poll::Ready(match ready!(self.liveness.poll(cx, self.pause_flag)) {
+        Poll::Ready(match ready!(self.liveness.poll(cx)) {
             LivenessAction::Ping => Ok(ConnectionInput::SilenceTimeout),
             LivenessAction::GiveUp => Err(DisconnectReason::Unresponsive),
         })
@@ -325,7 +332,7 @@ impl AgentConnection<'_> {
     }
 
     async fn greet(&mut self, progress: &ConnectionProgress) -> Result<Arc<SessionBroadcast>, DisconnectReason> {
-        let hello = with_liveness_timeout(self.pause_flag, self.read_hello()).await??;
+        let hello = self.read_hello().await?;
         if hello.boot.len() > BOOT_LIMIT {
             let reason = format!("a boot id of {} bytes; at most {BOOT_LIMIT} are allowed", hello.boot.len());
             return Err(DisconnectReason::ProtocolViolation(reason));
@@ -344,9 +351,9 @@ impl AgentConnection<'_> {
             HelloRejected::Version { .. } => DisconnectReason::ProtocolViolation(rejected.to_string()),
             HelloRejected::SandboxStopping => DisconnectReason::Disconnected(rejected.to_string()),
         })?;
-        self.liveness.greeted(accepted.has_user_action);
         let restore = accepted.welcome.restore;
         self.send(encode_frame(&ToAgent::Welcome(accepted.welcome))).await?;
+        self.liveness.welcomed();
         if restore {
             self.send_history(accepted.history_to).await?;
         }
@@ -355,7 +362,7 @@ impl AgentConnection<'_> {
 
     async fn read_hello(&mut self) -> Result<AgentHello, DisconnectReason> {
         loop {
-            let frame = self.socket.next().await;
+            let frame = self.liveness.with_timeout(self.socket.next()).await?;
             match self.read(frame)? {
                 Some(FromAgent::Hello(hello)) => return Ok(hello),
                 Some(_) => {
@@ -368,13 +375,13 @@ impl AgentConnection<'_> {
 
     async fn send(&mut self, text: Utf8Bytes) -> Result<(), DisconnectReason> {
         let mut frames = stream::iter(into_fragments(text).map(Ok));
-        Ok(with_liveness_timeout(self.pause_flag, self.socket.send_all(&mut frames)).await??)
+        Ok(self.liveness.with_timeout(self.socket.send_all(&mut frames)).await??)
     }
 
     /// Sends a WebSocket ping. The agent's WebSocket library answers pings by itself, whatever the
     /// agent is doing.
     async fn ping(&mut self) -> Result<(), DisconnectReason> {
-        Ok(with_liveness_timeout(self.pause_flag, self.socket.send(Message::Ping(Bytes::new()))).await??)
+        Ok(self.liveness.with_timeout(self.socket.send(Message::Ping(Bytes::new()))).await??)
     }
 
     /// Decodes a frame. Returns `None` for a frame without a meaning here.
@@ -434,6 +441,14 @@ impl AgentConnection<'_> {
             None => ready(Err(DisconnectReason::SessionGone)).boxed_local(),
         }
     }
+}
+
+/// Completes when the disk's space is to be checked again.
+fn poll_space_check(check: &mut Option<Pin<Box<Sleep>>>, cx: &mut Context<'_>) -> Poll<()> {
+    let due = check.get_or_insert_with(|| Box::pin(sleep(SPACE_CHECK_INTERVAL)));
+    ready!(due.as_mut().poll(cx));
+    *check = None;
+    Poll::Ready(())
 }
 
 /// Returns the length of the longest item name or approval request id in the frame, in bytes.

@@ -143,6 +143,7 @@ impl AgentLink {
         let supervisor = Box::new(sandbox_lifecycle::SandboxSupervisor {
             id: self.id,
             session: self.session.clone(),
+            budget: self.budget.clone(),
             parts: self.parts.clone(),
             run: RunDir::of(&self.parts.dirs.runs, self.id),
             egress,

@@ -12,7 +12,7 @@ use std::{
 
 use actix::WeakAddr;
 use futures::FutureExt;
-use greenroom_protocol::observation::SandboxPhase;
+use greenroom_protocol::{link::ORPHANED_EXIT_CODE, observation::SandboxPhase};
 use tokio::{
     net::UnixStream,
     sync::{Mutex, mpsc},
@@ -23,14 +23,14 @@ use tracing::{debug, warn};
 
 use super::{
     LinkDeps, ModelEgress, PauseFlag,
-    connection::{ConnectionProgress, DisconnectReason, serve_connection},
+    connection::{ConnectionProgress, DisconnectReason, LivenessMonitor, serve_connection},
 };
 use crate::{
     actor_registry::ActorEntry,
     net::wake_batch::PollWhenWoken,
     sandbox::{RunDir, SandboxDriver, SandboxError, SandboxExit, SandboxIsolation, SandboxPresence},
     session::{
-        Session,
+        Session, SessionBudget,
         effect::{AgentDelivery, RecordedSandbox},
         messages::SandboxPhaseChanged,
     },
@@ -55,6 +55,9 @@ const DIAL_BACKOFF_MIN: Duration = Duration::from_millis(4);
 const DIAL_BACKOFF_MAX: Duration = Duration::from_secs(1);
 /// Longest backoff before a driver that did not answer is queried again.
 const DRIVER_BACKOFF_MAX: Duration = Duration::from_secs(10);
+/// Reasons for giving an agent up.
+const UNRESPONSIVE: &str = "the agent is unresponsive: no frame for 60 s, not even a reply to a ping";
+const UNREACHABLE: &str = "the agent is unreachable: it owed a report, and accepted no connection for 60 s";
 /// Interval between two reports of pull progress.
 const PROGRESS_INTERVAL: Duration = Duration::from_secs(1);
 
@@ -62,6 +65,7 @@ const PROGRESS_INTERVAL: Duration = Duration::from_secs(1);
 pub(super) struct SandboxSupervisor {
     pub(super) id: SessionId,
     pub(super) session: WeakAddr<Session>,
+    pub(super) budget: Arc<SessionBudget>,
     pub(super) parts: Arc<LinkDeps>,
     pub(super) run: RunDir,
     pub(super) egress: Arc<ModelEgress>,
@@ -97,6 +101,8 @@ enum StartAttempt {
     Ran(SandboxExit),
     /// The agent exited before its first `hello`.
     Crashed(SandboxExit),
+    /// The sandbox ended by itself while no server ran. Its next start delivers its reports.
+    Orphaned,
     Failed(SupervisionEnd),
 }
 
@@ -146,6 +152,8 @@ impl SandboxSupervisor {
             match self.run_once(recorded, &mut deliveries).await {
                 StartAttempt::Ran(exit) => return SupervisionEnd::Exited(exit),
                 StartAttempt::Failed(gone) => return gone,
+                // Only the first attempt can find a sandbox of an earlier server.
+                StartAttempt::Orphaned => recorded = RecordedSandbox::Down,
                 StartAttempt::Crashed(exit) if attempt == START_ATTEMPTS => return crash_loop_end(exit),
                 StartAttempt::Crashed(exit) => {
                     debug!(session = %self.id, attempt, ?exit, "the agent exited before `hello`; starting it again");
@@ -194,27 +202,31 @@ impl SandboxSupervisor {
                 Poll::Pending => unresponsive.poll_unpin(cx).map(|()| DialEnd::Unresponsive),
             })
         });
+        let budget = self.budget.clone();
+        let mut liveness = LivenessMonitor::new(self.pause_flag.clone(), Box::new(move || budget.has_work()));
         let mut wait = Duration::ZERO;
         loop {
             self.entry.set_state("dialling");
             let stream = tokio::select! {
                 end = &mut end => return self.ended(end, started, &progress).await,
                 stream = self.dial(wait) => stream,
+                () = liveness.given_up_without_connection() => {
+                    return StartAttempt::Failed(self.stop_unresponsive(UNREACHABLE).await);
+                }
             };
             self.entry.set_state("connected");
             let since = Instant::now();
             let reason = tokio::select! {
                 end = &mut end => return self.ended(end, started, &progress).await,
                 reason = serve_connection(
-                    self.id, stream, &self.session, &self.parts.store, deliveries, &progress, &self.pause_flag,
+                    self.id, stream, &self.session, &self.parts.store, deliveries, &progress, &mut liveness,
                 ) => reason,
             };
             match reason {
                 DisconnectReason::Disconnected(reason) => debug!(session = %self.id, "the link was cut: {reason}"),
                 DisconnectReason::SessionGone => return StartAttempt::Failed(SupervisionEnd::SessionGone),
                 DisconnectReason::Unresponsive => {
-                    let reason = "the agent is unresponsive: no frame for 60 s, not even a reply to a ping";
-                    return StartAttempt::Failed(self.stop_unresponsive(reason).await);
+                    return StartAttempt::Failed(self.stop_unresponsive(UNRESPONSIVE).await);
                 }
                 DisconnectReason::ProtocolViolation(violation) => {
                     warn!(session = %self.id, "the agent does not speak the link's protocol: {violation}");
@@ -408,6 +420,7 @@ fn classify_exit(
 ) -> StartAttempt {
     let exit = exit.unwrap_or_else(|e| SandboxExit { code: None, out_of_memory: false, stderr_tail: e.to_string() });
     match started {
+        SandboxOrigin::AlreadyRunning if exit.code == Some(ORPHANED_EXIT_CODE.into()) => StartAttempt::Orphaned,
         SandboxOrigin::StartedNow if !progress.answered.get() => StartAttempt::Crashed(exit),
         SandboxOrigin::StartedNow | SandboxOrigin::AlreadyRunning => StartAttempt::Ran(exit),
     }

@@ -1,13 +1,15 @@
 //! Tests of failing effects, and of links whose session's actor is gone. The sandbox is a fake that
 //! executes each call. The agent is a socket that is dialed and sends nothing.
 
+mod full_disk;
 mod harness;
+mod unresponsive;
 
 use std::time::Duration;
 
 use futures::{SinkExt, StreamExt};
 use greenroom_protocol::{
-    link::{AgentCommand, AgentHello, CommandFrame, FromAgent, LINK_VERSION, ToAgent},
+    link::{AgentCommand, AgentHello, CommandFrame, FromAgent, LINK_VERSION, ORPHANED_EXIT_CODE, ToAgent},
     observation::AgentState,
 };
 use tokio::{net::UnixStream, runtime::Builder, time::timeout};
@@ -18,7 +20,7 @@ use self::harness::{
     stop_effect,
 };
 use super::{
-    connection::{ConnectionProgress, serve_connection},
+    connection::{ConnectionProgress, LivenessMonitor, serve_connection},
     *,
 };
 use crate::{sandbox::SandboxPresence, session::messages::GetView};
@@ -188,6 +190,23 @@ async fn exit_without_server_is_reported_like_observed_exit() {
     }
 }
 
+/// The next start of the agent delivers the reports that no server has received.
+#[actix::test]
+async fn orphaned_sandbox_is_started_again() {
+    let harness = LinkTestHarness::new().await;
+    harness.sandbox.set_presence(SandboxPresence::Exited);
+    harness.sandbox.exit_with(ORPHANED_EXIT_CODE.into());
+    harness.sandbox.blocked_call.send_replace(Some("start"));
+    let link = harness.link();
+    start_sandbox_from(RecordedSandbox::Up, &link).await;
+    harness.sandbox.wait_for_calls(&["start"]).await;
+    harness.sandbox.forget_exit();
+    harness.sandbox.blocked_call.send_replace(None);
+    let _connection = harness.accept_dial().await;
+    harness.sandbox.exit_with(ORPHANED_EXIT_CODE.into());
+    harness.sandbox.wait_for_calls(&["start", "start"]).await;
+}
+
 /// Covers a sandbox that a new server has found, before its agent sent anything.
 #[actix::test]
 async fn exit_right_after_takeover_is_reported() {
@@ -354,11 +373,11 @@ async fn commands_for_earlier_boot_are_dropped() {
             }
         }
     };
-    let (session, progress, pause_flag) =
-        (harness.session.downgrade(), ConnectionProgress::default(), PauseFlag::default());
+    let (session, progress) = (harness.session.downgrade(), ConnectionProgress::default());
+    let mut liveness = LivenessMonitor::new(Arc::default(), Box::new(|| false));
     tokio::select! {
         _reason = serve_connection(
-            harness.id, ours, &session, &harness.parts.store, &mut deliveries, &progress, &pause_flag,
+            harness.id, ours, &session, &harness.parts.store, &mut deliveries, &progress, &mut liveness,
         ) => {
             panic!("the connection ended");
         }

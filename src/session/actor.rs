@@ -13,6 +13,7 @@ use super::{
     broadcast::SessionBroadcast,
     budget::SessionBudget,
     effect::{InFlightStops, LinkPort},
+    journal_quota::JournalMeter,
     messages::{SessionStopReason, SessionStopped},
     pending::{InFlightTotals, PendingTransition},
     spending::ServerSpending,
@@ -21,6 +22,7 @@ use super::{
 };
 use crate::{
     actor_registry::{ActorEntry, ActorRegistry},
+    config::QuotaConfig,
     gateway::GatewayError,
     store::{Epoch, ReportMark, Seq, SessionId, SessionRecord, SessionSnapshot, Store},
 };
@@ -41,6 +43,8 @@ pub struct SessionDeps {
     pub check_model: Box<ModelCheck>,
     /// Spending of all sessions.
     pub spending: Arc<ServerSpending>,
+    /// Disk quotas of one session.
+    pub quota: QuotaConfig,
     /// Receives a message when a session's actor has stopped.
     pub session_stopped: Recipient<SessionStopped>,
 }
@@ -70,6 +74,7 @@ pub struct Session {
     /// socket. Other requests are rejected at twice the bound.
     pub(super) pending: VecDeque<PendingTransition>,
     pub(super) in_flight: InFlightTotals,
+    pub(super) journal_meter: JournalMeter,
     pub(super) broadcast: Arc<SessionBroadcast>,
     /// Actions without a result yet: item to the number of the action's event. The result's event
     /// names that number as its cause.

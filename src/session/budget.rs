@@ -67,7 +67,12 @@ impl SessionBudget {
     /// Returns [`ModelCallDenied::NothingRuns`] if it has none and the configuration requires one.
     pub fn has_cause(&self) -> Result<(), ModelCallDenied> {
         let needed = self.server.gateway_rules().only_while_working;
-        if needed && !self.permission().has_work { Err(ModelCallDenied::NothingRuns) } else { Ok(()) }
+        if needed && !self.has_work() { Err(ModelCallDenied::NothingRuns) } else { Ok(()) }
+    }
+
+    /// Returns true while a turn or a user action runs.
+    pub fn has_work(&self) -> bool {
+        self.permission().has_work
     }
 
     /// Returns the models that the session may call.

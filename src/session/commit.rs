@@ -20,6 +20,7 @@ use super::{
     transition::{NewEvent, Transition},
 };
 use crate::{
+    clock,
     net::wake_batch::with_batched_wakes,
     store::{AppendBatch, AppendError, ReportMark, Seq, SessionRecord},
     telemetry::metrics::{METRICS, RestartedPart},
@@ -82,6 +83,7 @@ impl Session {
             + record.as_ref().map_or(0, |record| record.actor_state.as_str().len());
         let is_record_only = events.is_empty() && record.is_some();
         self.in_flight.bytes += bytes;
+        self.journal_meter.add(bytes as u64, mark.is_some(), clock::now_ms());
         self.in_flight.record_only += usize::from(is_record_only);
         self.pending.push_back(PendingTransition {
             tail: self.tail,
@@ -163,7 +165,8 @@ impl Session {
         record.actor_state = self.state.to_opaque_state();
         record.state = self.state.visible_state();
         record.reason = self.state.reason();
-        record.updated_at = crate::clock::now();
+        record.journal_usage = self.journal_meter.usage.clone();
+        record.updated_at = clock::now();
         Some(self.record.clone())
     }
 

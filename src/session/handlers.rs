@@ -61,7 +61,8 @@ impl Session {
             return answer;
         }
         let limit = if has_contents(&input) { IN_FLIGHT_LIMIT } else { 2 * IN_FLIGHT_LIMIT };
-        if let Err(error) = self.check_in_flight_limit(limit) {
+        let checked = self.check_in_flight_limit(limit).and_then(|()| self.check_room_for(&input));
+        if let Err(error) = checked {
             return Box::pin(async { Err(error) });
         }
         let first = self.tail + 1;
@@ -75,6 +76,15 @@ impl Session {
             self.state_changed = true;
         }
         self.commit_and_answer(transition, seq, ctx)
+    }
+
+    /// Checks that the disk has room for an input's contents. Its last space is for other inputs.
+    fn check_room_for(&self, input: &SessionInput) -> Result<(), RequestError> {
+        if !has_contents(input) || self.deps.store.has_room_for_content() {
+            return Ok(());
+        }
+        let reason = "No space left on device: what is left is kept for interrupts and stops; free space there";
+        Err(RequestError::Journal(format!("the journal cannot be written: {reason}")))
     }
 
     /// Returns the answer to a repeated idempotency key, of the same request or of another one.

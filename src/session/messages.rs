@@ -164,8 +164,6 @@ pub struct HelloAccepted {
     pub welcome: ServerWelcome,
     /// Receives the deltas of growing items.
     pub broadcast: Arc<SessionBroadcast>,
-    /// Set if a user action runs beside the agent. The hello does not contain this.
-    pub has_user_action: bool,
     /// Newest event of the history that the link sends if `welcome.restore` is set.
     pub history_to: Seq,
 }

@@ -24,6 +24,7 @@ mod commit;
 mod decide;
 pub mod effect;
 mod handlers;
+mod journal_quota;
 pub mod messages;
 mod pending;
 mod render;

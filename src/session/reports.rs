@@ -7,13 +7,16 @@ use greenroom_protocol::{
     CONTENT_LIMIT, EventBody, EventSource, FULL_TEXT_LIMIT, Observation, ObservationKind, excerpt, fits_json,
     json_excerpt,
     link::{AgentReport, LINK_VERSION, ServerWelcome, WorkOutcome},
-    observation::TruncationMark,
+    observation::{AgentState, TruncationMark},
 };
 use sha2::{Digest, Sha256};
 use tracing::warn;
 
 use super::{actor::Session, messages::*, pending::CommitReply, transition::Transition, turn::SessionInput};
-use crate::store::{AppendError, ContentPiece, Epoch, ReportMark, SessionId, Store, StoreError};
+use crate::{
+    clock,
+    store::{AppendError, ContentPiece, Epoch, ReportMark, SessionId, Store, StoreError},
+};
 
 /// Longest part of an event kind's name that an error repeats, in bytes.
 const KIND_LIMIT: usize = 128;
@@ -40,8 +43,7 @@ impl Handler<HelloReceived> for Session {
         self.apply(SessionInput::HelloReceived { boot: hello.boot }, ctx);
         let settings = (self.deps.settings_for)(&self.record);
         let welcome = ServerWelcome { session: self.id.to_string(), acked, restore, settings };
-        let has_user_action = self.state.has_user_action();
-        Ok(HelloAccepted { welcome, broadcast: self.broadcast.clone(), has_user_action, history_to })
+        Ok(HelloAccepted { welcome, broadcast: self.broadcast.clone(), history_to })
     }
 }
 
@@ -57,6 +59,8 @@ impl Handler<Reported> for Session {
             Some(newest) if n <= newest.saturating_add(1) && last > newest => {
                 // Reports up to `newest` are committed or in flight already.
                 reports.drain(..(newest + 1 - n) as usize);
+                let has_work = self.state.has_work();
+                reports.iter().for_each(|_| self.journal_meter.report_received(has_work, clock::now_ms()));
                 let mark = ReportMark { boot, n: last };
                 if !self.state.has_welcomed(&mark.boot) {
                     self.discard_report(mark, durable, ctx);
@@ -123,6 +127,15 @@ impl Session {
             }
         }
         self.commit(transition, Some(mark), vec![CommitReply::Report(durable)], ctx);
+        self.enforce_quota(ctx);
+    }
+
+    /// Interrupts the session if its newest report exceeded a quota of the journal.
+    fn enforce_quota(&mut self, ctx: &mut Context<Session>) {
+        let Some(exceeded) = self.journal_meter.exceeded(&self.deps.quota) else { return };
+        if exceeded.is_hard || self.state.visible_state() != AgentState::Interrupting {
+            self.apply(SessionInput::QuotaExceeded(exceeded), ctx);
+        }
     }
 
     /// Processes one report. Large content goes to disk first. The link sends no other report
@@ -146,13 +159,19 @@ impl Session {
         let is_piece = matches!(received.report, AgentReport::Piece { .. });
         if content.is_none() && report_truncation(&received.report).is_none() && !is_piece {
             self.apply_report(received, durable, ctx);
+            self.enforce_quota(ctx);
             return ActorResponse::reply(());
         }
+        let bytes = content.as_ref().map_or(0, String::len) + piece_bytes(&received.report);
+        self.journal_meter.add(bytes as u64, true, clock::now_ms());
         let (store, owner) = (self.deps.store.clone(), (self.id, self.epoch));
         let stored = store_large_content(store, owner, received, content);
         ActorResponse::r#async(stored.into_actor(self).map(move |stored, session, ctx| match stored {
             Ok(received) => match session.mark.as_ref().filter(|newest| newest.boot == received.mark.boot) {
-                Some(newest) if newest.n + 1 == received.mark.n => session.apply_report(received, durable, ctx),
+                Some(newest) if newest.n + 1 == received.mark.n => {
+                    session.apply_report(received, durable, ctx);
+                    session.enforce_quota(ctx);
+                }
                 // The link was cut meanwhile, and the agent repeated the report. That repetition is
                 // committed or in flight.
                 Some(_) => {
@@ -288,6 +307,11 @@ pub fn is_batchable(report: &AgentReport) -> bool {
         AgentReport::Event { body: EventBody::Action(_) | EventBody::Opaque(_), .. } => true,
         _ => false,
     }
+}
+
+/// Returns the size of a piece of content, in bytes.
+fn piece_bytes(report: &AgentReport) -> usize {
+    if let AgentReport::Piece { text, .. } = report { text.len() } else { 0 }
 }
 
 /// Returns the report's own note of how much it left out.

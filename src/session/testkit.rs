@@ -17,7 +17,7 @@ use super::{
 };
 use crate::{
     actor_registry::ActorRegistry,
-    config::Config,
+    config::{Config, QuotaConfig},
     store::{SessionId, SessionRecord, Store, contract::record},
 };
 
@@ -60,6 +60,7 @@ pub(crate) fn agent_settings(model: &str) -> AgentSettings {
         effort: None,
         takes_images: false,
         context_limit: None,
+        orphan_after_s: None,
     }
 }
 
@@ -78,6 +79,7 @@ pub(crate) fn session_deps(store: Arc<dyn Store>, actor_registry: ActorRegistry)
         settings_for: Box::new(|record| AgentSettings { effort: record.effort, ..agent_settings(&record.model) }),
         check_model: Box::new(|_| Ok(())),
         spending: unlimited_spending(),
+        quota: QuotaConfig::default(),
         session_stopped: NullLink.start().recipient(),
     }
 }
@@ -106,10 +108,18 @@ pub(super) async fn idle_session_with_link(
     store: Arc<dyn Store>,
     make_link: Box<LinkFactory>,
 ) -> (SessionId, Addr<Session>) {
+    idle_session_with(store, |deps| SessionDeps { make_link, ..deps }).await
+}
+
+/// Creates a session like [`idle_session`], with dependencies that `change` returns.
+pub(super) async fn idle_session_with(
+    store: Arc<dyn Store>,
+    change: impl FnOnce(SessionDeps) -> SessionDeps,
+) -> (SessionId, Addr<Session>) {
     let new = SessionRecord { state: AgentState::Starting, ..record("") };
     let id = store.create(new).await.expect("session is new").into_snapshot().record.id;
     let (epoch, snapshot) = store.claim(id).await.expect("session exists");
-    let deps = SessionDeps { make_link, ..session_deps(store, ActorRegistry::default()) };
+    let deps = change(session_deps(store, ActorRegistry::default()));
     let session =
         Session::start_from(Arc::new(deps), epoch, snapshot, None).expect("a new session has no state to read");
     session.send(hello("b")).await.expect("session actor is running").expect("hello is accepted");

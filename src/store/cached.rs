@@ -176,6 +176,10 @@ impl<S: Store> Store for CachedStore<S> {
         self.driver.compact().await
     }
 
+    fn has_room_for_content(&self) -> bool {
+        self.driver.has_room_for_content()
+    }
+
     async fn check(&self) -> Result<(), StoreError> {
         self.driver.check().await
     }

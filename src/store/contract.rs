@@ -10,8 +10,8 @@ use futures::{StreamExt, stream::FuturesOrdered};
 use greenroom_protocol::observation::AgentState;
 
 use super::{
-    AppendBatch, AppendError, CreateOutcome, JournalEvent, ReadLimit, ReportMark, Seq, SessionId, SessionQuery,
-    SessionRecord, SessionSnapshot, Store, StoreError, StoredEvent, UsageTotals,
+    AppendBatch, AppendError, CreateOutcome, JournalEvent, JournalUsage, ReadLimit, ReportMark, Seq, SessionId,
+    SessionQuery, SessionRecord, SessionSnapshot, Store, StoreError, StoredEvent, UsageTotals,
 };
 
 /// Generates one test per rule. `$fresh` returns a guard and an empty store that lives as long.
@@ -69,6 +69,7 @@ pub(crate) fn record(title: &str) -> SessionRecord {
         budget_usd: None,
         spent_on: None,
         reported_budget_usd: None,
+        journal_usage: JournalUsage::default(),
         further_models: Vec::new(),
         archived: false,
         idempotency_key: None,

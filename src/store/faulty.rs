@@ -29,6 +29,8 @@ pub(crate) struct FaultyStore {
     pub(crate) claim_count: AtomicUsize,
     /// Fails the next append only.
     pub(crate) fail_next_append: AtomicBool,
+    /// Leaves room for small events only.
+    pub(crate) lacks_room_for_content: AtomicBool,
     /// Fails every `forget`.
     pub(crate) fail_forget: AtomicBool,
     /// Panics at the next append of this session.
@@ -197,6 +199,9 @@ impl Store for FaultyStore {
     }
     async fn compact(&self) -> Result<CompactionStats, StoreError> {
         self.inner.compact().await
+    }
+    fn has_room_for_content(&self) -> bool {
+        !self.lacks_room_for_content.load(SeqCst)
     }
     async fn check(&self) -> Result<(), StoreError> {
         self.inner.check().await

@@ -249,6 +249,10 @@ impl Store for MemoryStore {
         Ok(CompactionStats::default())
     }
 
+    fn has_room_for_content(&self) -> bool {
+        true
+    }
+
     async fn check(&self) -> Result<(), StoreError> {
         Ok(())
     }

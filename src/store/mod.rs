@@ -150,6 +150,9 @@ pub struct SessionRecord {
     /// Budget whose approaching end the session has reported.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub reported_budget_usd: Option<f64>,
+    /// Bytes that the session has added to the journal. Absent in records of earlier versions.
+    #[serde(default, skip_serializing_if = "JournalUsage::is_zero")]
+    pub journal_usage: JournalUsage,
     /// Models that the session may call beside `model`.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub further_models: Vec<String>,
@@ -177,6 +180,24 @@ pub struct DaySpending {
     /// Day in UTC: `2026-01-31`.
     pub day: String,
     pub usd: f64,
+}
+
+/// Bytes that a session has added to the journal, large contents included.
+#[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize)]
+pub struct JournalUsage {
+    pub bytes: u64,
+    /// Bytes of reports that arrived while neither a turn nor a user action ran.
+    pub idle_bytes: u64,
+    /// Hour that the next two counters belong to, since 1970.
+    pub hour: i64,
+    pub hour_bytes: u64,
+    pub idle_hour_bytes: u64,
+}
+
+impl JournalUsage {
+    fn is_zero(&self) -> bool {
+        *self == JournalUsage::default()
+    }
 }
 
 /// JSON text that the store keeps and never parses. All copies share one text.
@@ -472,6 +493,11 @@ pub trait Store: Send + Sync + 'static {
     /// Frees the space of ended and purged sessions, and of files that a crash left.
     async fn compact(&self) -> Result<CompactionStats, StoreError>;
 
-    /// Fails if an append would fail now.
+    /// Returns false while the disk has so little space left that it is kept for small events, such
+    /// as interrupts and stops. Reports of agents and large requests then wait or are rejected. The
+    /// store itself rejects no append before the disk is full.
+    fn has_room_for_content(&self) -> bool;
+
+    /// Fails if an append would fail now, or if there is no room for content.
     async fn check(&self) -> Result<(), StoreError>;
 }

@@ -36,7 +36,8 @@ use greenroom::{
         messages::{Relay, SessionStopped},
     },
     store::{
-        AppendBatch, JournalEvent, ReadLimit, SessionId, SessionRecord, Store, UsageTotals, in_memory::MemoryStore,
+        AppendBatch, JournalEvent, JournalUsage, ReadLimit, SessionId, SessionRecord, Store, UsageTotals,
+        in_memory::MemoryStore,
     },
 };
 use greenroom_agent::{
@@ -127,6 +128,7 @@ impl LinkHistories {
             }),
             check_model: Box::new(|_| Ok(())),
             spending,
+            quota: defaults.quota,
             settings_for: Box::new(move |record| AgentSettings {
                 model: String::new(),
                 api: ProviderApi::Anthropic,
@@ -137,6 +139,7 @@ impl LinkHistories {
                 effort: None,
                 takes_images: false,
                 context_limit: None,
+                orphan_after_s: None,
             }),
             session_stopped: SessionStopSink.start().recipient(),
         });
@@ -439,6 +442,7 @@ fn record() -> SessionRecord {
         budget_usd: None,
         spent_on: None,
         reported_budget_usd: None,
+        journal_usage: JournalUsage::default(),
         further_models: Vec::new(),
         archived: false,
         idempotency_key: None,

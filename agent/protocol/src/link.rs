@@ -54,6 +54,10 @@ use crate::{
 /// reason.
 pub const LINK_VERSION: u32 = 1;
 
+/// Exit code of an agent that ended because no server came. Its unacknowledged reports are saved,
+/// and its next start sends them.
+pub const ORPHANED_EXIT_CODE: u8 = 75;
+
 /// Number of approval requests that an agent keeps open at a time.
 pub const MAX_OPEN_APPROVALS: usize = 64;
 
@@ -204,6 +208,9 @@ pub struct AgentSettings {
     /// Context of the model in tokens. Absent: unknown.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub context_limit: Option<u64>,
+    /// Time without a server after which the agent ends, in seconds. Absent: never.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub orphan_after_s: Option<u64>,
 }
 
 /// Effort that a model spends on its thinking.
@@ -345,6 +352,7 @@ mod tests {
             effort: None,
             takes_images: false,
             context_limit: None,
+            orphan_after_s: None,
         };
         round_trip(settings(None), r#"{"model":"m","api":"openai","directory":"/","run_timeout_s":1,"max_steps":2}"#);
         round_trip(

@@ -302,6 +302,7 @@ mod tests {
             effort: None,
             takes_images: false,
             context_limit: None,
+            orphan_after_s: None,
         };
         TurnContext {
             outgoing: OutgoingQueue::default(),

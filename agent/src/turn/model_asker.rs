@@ -343,6 +343,7 @@ mod tests {
             effort: None,
             takes_images: false,
             context_limit,
+            orphan_after_s: None,
         }
     }
 

@@ -57,6 +57,7 @@ impl AgentProcess {
             effort: None,
             takes_images: false,
             context_limit: None,
+            orphan_after_s: None,
         };
         let gateway = ScriptedGateway::start(&at("gateway.sock"), answers);
         AgentProcess { dir, process, gateway, settings }
@@ -124,6 +125,11 @@ impl AgentTestLink {
             self.socket.feed(Message::text(text)).await.expect("the link stands");
         }
         self.socket.flush().await.expect("the link stands");
+    }
+
+    /// Closes the connection.
+    pub(crate) async fn close(&mut self) {
+        self.socket.close(None).await.expect("the link stands");
     }
 
     /// Sends a ping and waits for its pong.

@@ -8,6 +8,7 @@ mod gateway;
 mod large;
 mod link;
 mod model_mistakes;
+mod orphan;
 mod pictures;
 mod restore;
 mod run;

@@ -44,6 +44,7 @@ impl AgentConnection<'_> {
                 }
             }
             self.send(encode_frame(&ToAgent::History { events, complete })).await?;
+            self.liveness.frame_read();
             if complete {
                 return Ok(());
             }

@@ -16,7 +16,7 @@ use crate::{
     config::UnixId,
     sandbox::{FoundSandbox, ProgressCallback, SandboxExit, SandboxHomes, SandboxPresence, SandboxSpec, SandboxStats},
     session::{self, messages::GetView, testkit},
-    store::{SessionRecord, contract::record, in_memory::MemoryStore},
+    store::{SessionRecord, contract::record, faulty::FaultyStore},
 };
 
 /// Fake driver. Records each call and executes it unless it is blocked.
@@ -63,8 +63,17 @@ impl LinkTestSandbox {
 
     /// Ends the sandbox with exit code 3.
     pub(super) fn exit(&self) {
-        let exit = SandboxExit { code: Some(3), out_of_memory: false, stderr_tail: "last words".to_owned() };
+        self.exit_with(3);
+    }
+
+    pub(super) fn exit_with(&self, code: i64) {
+        let exit = SandboxExit { code: Some(code), out_of_memory: false, stderr_tail: "last words".to_owned() };
         self.exit.send_replace(Some(exit));
+    }
+
+    /// Forgets the exit, as a start does.
+    pub(super) fn forget_exit(&self) {
+        self.exit.send_replace(None);
     }
 
     pub(super) fn fail_next(&self, error: SandboxError) {
@@ -140,6 +149,7 @@ pub(super) struct LinkTestHarness {
     _dir: tempfile::TempDir,
     pub(super) sandbox: Arc<LinkTestSandbox>,
     pub(super) parts: Arc<LinkDeps>,
+    pub(super) store: Arc<FaultyStore>,
     pub(super) id: SessionId,
     record: SessionRecord,
     /// Session that the links report to. Its own effects are ignored.
@@ -151,7 +161,7 @@ pub(super) struct LinkTestHarness {
 impl LinkTestHarness {
     pub(super) async fn new() -> LinkTestHarness {
         let dir = tempfile::tempdir().expect("a directory");
-        let (store, actor_registry) = (Arc::new(MemoryStore::new()), ActorRegistry::default());
+        let (store, actor_registry) = (Arc::new(FaultyStore::default()), ActorRegistry::default());
         let sandbox = Arc::new(LinkTestSandbox::default());
         let (uid, gid) = (rustix::process::getuid().as_raw(), rustix::process::getgid().as_raw());
         let at = |name: &str| dir.path().join(name);
@@ -184,7 +194,7 @@ impl LinkTestHarness {
             budget_tx.send_replace(Some(budget));
             testkit::null_link()
         });
-        let deps = testkit::session_deps(store, actor_registry);
+        let deps = testkit::session_deps(store.clone(), actor_registry);
         let sessions = Arc::new(session::SessionDeps { make_link, ..deps });
         let record = snapshot.record.clone();
         let session = Session::start_from(sessions, epoch, snapshot, None).expect("the session starts");
@@ -193,7 +203,7 @@ impl LinkTestHarness {
         let agent = UnixListener::bind(run.agent().join("agent.sock")).expect("the socket binds");
         let budget = budget_rx.wait_for(Option::is_some).await.expect("the session creates a link").clone();
         let budget = budget.expect("`wait_for` returns a set value");
-        LinkTestHarness { _dir: dir, sandbox, parts, id, record, session, budget, agent }
+        LinkTestHarness { _dir: dir, sandbox, parts, store, id, record, session, budget, agent }
     }
 
     /// Run directory with the agent's socket.

@@ -48,6 +48,23 @@ fn code(answer: RequestResult) -> &'static str {
 }
 
 #[actix::test]
+async fn last_space_of_disk_is_for_small_requests() {
+    let store = Arc::new(FaultyStore::default());
+    let (_, session) = testkit::idle_session(store.clone()).await;
+    let fixture = RequestFixture { session };
+    assert_eq!(code(fixture.request(say("work"), None).await), "accepted");
+    store.lacks_room_for_content.store(true, SeqCst);
+    assert_eq!(code(fixture.request(say("more"), None).await), "journal_unavailable");
+    let start = ClientRequest::Run { command: "ls".into() };
+    assert_eq!(code(fixture.request(start, None).await), "journal_unavailable");
+    for request in
+        [ClientRequest::Interrupt {}, ClientRequest::Stop {}, ClientRequest::Resume {}, ClientRequest::End {}]
+    {
+        assert_eq!(code(fixture.request(request.clone(), None).await), "accepted", "{request:?}");
+    }
+}
+
+#[actix::test]
 async fn requests_beyond_in_flight_limit_are_rejected() {
     let fixture = RequestFixture::idle().await;
     assert_eq!(code(fixture.request(say("work"), None).await), "accepted");

@@ -1,5 +1,7 @@
 //! Tests of agent reports and the journal, over a store in memory and a link that does nothing.
 
+mod quota;
+
 use greenroom_protocol::{
     Action, Delta, DeltaKind, Event,
     client::ClientRequest,

@@ -7,6 +7,7 @@ use greenroom_protocol::{
     observation::SandboxPhase,
 };
 
+use super::QuotaExceeded;
 use crate::sandbox::{SandboxExit, SandboxIsolation};
 
 /// Input of the rules: a request, a report or a timer.
@@ -93,6 +94,8 @@ pub enum SessionInput {
     BudgetSpent {
         why: String,
     },
+    /// The session has exceeded a disk quota.
+    QuotaExceeded(QuotaExceeded),
     SandboxLost(SandboxExit),
     SandboxFailed {
         why: String,

@@ -3,6 +3,7 @@
 //! - `input`: the inputs.
 //! - `client_requests`: what people and the sweeper request. `queue_limits`: room for it.
 //! - `external_inputs`: what agent, sandbox and link report.
+//! - `quota`: a session beyond a disk quota.
 //! - `interrupt`: the steps of an interrupt, and the receipt. `approvals`: open approval requests.
 //! - `dedup_cache`: idempotency keys.
 //!
@@ -24,6 +25,7 @@ mod external_inputs;
 mod input;
 mod interrupt;
 mod queue_limits;
+mod quota;
 #[cfg(test)]
 mod tests;
 
@@ -40,6 +42,7 @@ use self::approvals::OpenApprovals;
 pub use self::{
     dedup_cache::{IdempotencyKey, request_digest},
     input::SessionInput,
+    quota::QuotaExceeded,
 };
 use super::{
     effect::{AgentDelivery, Effect, RecordedSandbox},
@@ -57,6 +60,9 @@ const CANCEL_GRACE_MS: u64 = 1_000;
 
 /// Reason of the state `idle` after a turn that a spent budget ended.
 const BUDGET_SPENT: &str = "budget";
+
+/// Reason of the state `idle` after work that an exceeded disk quota interrupted.
+const QUOTA_EXCEEDED: &str = "quota";
 
 /// State of a session beside its events. Stored in the session record.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
@@ -102,6 +108,9 @@ pub struct SessionState {
     /// budget or model.
     #[serde(default, skip_serializing_if = "std::ops::Not::not")]
     budget_spent: bool,
+    /// Set from an interrupt by a disk quota until the next turn or user action.
+    #[serde(default, skip_serializing_if = "std::ops::Not::not")]
+    quota_exceeded: bool,
     /// Counter of messages, turns, user actions and commands. Makes their names unique.
     #[serde(rename = "named")]
     name_counter: u64,
@@ -200,6 +209,7 @@ impl Default for SessionState {
             idle_reason: None,
             unpause_failed: false,
             budget_spent: false,
+            quota_exceeded: false,
             name_counter: 0,
             dedup_cache: VecDeque::new(),
             digests: VecDeque::new(),
@@ -231,6 +241,9 @@ impl SessionState {
             SandboxState::Paused => self.idle_reason.clone(),
             SandboxState::Up if self.budget_spent && self.visible_state() == AgentState::Idle => {
                 Some(BUDGET_SPENT.to_owned())
+            }
+            SandboxState::Up if self.quota_exceeded && self.visible_state() == AgentState::Idle => {
+                Some(QUOTA_EXCEEDED.to_owned())
             }
             SandboxState::Starting | SandboxState::Up | SandboxState::Ended => None,
         }
@@ -277,10 +290,6 @@ impl SessionState {
     /// stop the agent until the next hello. That decision has already ended the agent's work.
     pub fn has_agent(&self) -> bool {
         self.boot.is_some()
-    }
-
-    pub fn has_user_action(&self) -> bool {
-        self.user_action.is_some()
     }
 
     /// Returns the timer to arm when the actor restarts in the middle of an interrupt.
@@ -355,6 +364,7 @@ impl SessionState {
             SessionInput::SteerMissed { command } => self.steer_missed(&command),
             SessionInput::ApprovalRequested { request } => self.approval_requested(request),
             SessionInput::BudgetSpent { why } => self.budget_spent(why, &mut d),
+            SessionInput::QuotaExceeded(exceeded) => self.quota_exceeded(exceeded, context, &mut d),
             SessionInput::EscalationDue => self.escalate(context, &mut d),
             SessionInput::SandboxLost(exit) => self.sandbox_lost(exit, context, &mut d),
             SessionInput::SandboxFailed { why, stderr_tail } => self.sandbox_failed(why, stderr_tail, context, &mut d),
@@ -392,7 +402,7 @@ impl SessionState {
             let chat = Observation { kind, content: content.clone() };
             let chat = d.push_event(EventSource::User, Some(queued.cause), Some(item), chat);
             let turn = RunningTurn { id, chat };
-            self.budget_spent = false;
+            (self.budget_spent, self.quota_exceeded) = (false, false);
             self.deliver(AgentCommand::Prompt { turn: turn.id.clone(), content, attachments }, d);
             self.turn = Some(turn);
         }
@@ -404,6 +414,7 @@ impl SessionState {
                 d,
             );
             self.user_action = Some(Box::new(user_action));
+            self.quota_exceeded = false;
         }
     }
 

@@ -8,6 +8,7 @@ mod idempotency_keys;
 mod interrupts;
 mod pauses;
 mod queue_limits;
+mod quota;
 
 use greenroom_protocol::{
     DeltaKind, EventBody,
@@ -175,6 +176,7 @@ fn settings() -> AgentSettings {
         effort: None,
         takes_images: false,
         context_limit: None,
+        orphan_after_s: None,
     }
 }
 

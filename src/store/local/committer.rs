@@ -130,6 +130,7 @@ impl Committer {
             }
             None => self.mark_committed(None),
         }
+        self.shared.disk_reserve.measure();
         if alone {
             let committed = self.in_flight.wait_until_committed();
             for other in others {

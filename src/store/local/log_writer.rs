@@ -8,6 +8,7 @@
 
 use std::{fs::File, io, os::unix::fs::FileExt, path::PathBuf, sync::Arc};
 
+use super::disk_reserve::reserve_of;
 use super::segment::{self, LogPosition, SEGMENT_HEADER_LEN, SegmentFileKind, SegmentHeader};
 use crate::store::session_change::ChangeFailure;
 
@@ -233,7 +234,8 @@ impl LogWriter {
                 self.describe("is on a read-only file system; remount it for writing"),
             ));
         }
-        if disk.f_bavail.saturating_mul(disk.f_frsize) < MIN_FREE_BYTES {
+        let bytes = |blocks: u64| blocks.saturating_mul(disk.f_frsize);
+        if bytes(disk.f_bavail) < MIN_FREE_BYTES.max(reserve_of(bytes(disk.f_blocks))) {
             return Err(io::Error::new(
                 io::ErrorKind::StorageFull,
                 self.describe("is on a full disk; free space there"),

@@ -21,6 +21,7 @@ mod commit_queue;
 mod committer;
 mod compaction;
 mod contents;
+mod disk_reserve;
 mod event_locations;
 mod frame;
 mod in_flight;
@@ -398,6 +399,10 @@ impl Store for LocalStore {
         };
         spawn("journal-archive", work)?;
         answer.await.map_err(|_| io::Error::other("the thread that compacts the journal panicked"))?
+    }
+
+    fn has_room_for_content(&self) -> bool {
+        self.shared.disk_reserve.is_whole()
     }
 
     async fn check(&self) -> Result<(), StoreError> {

@@ -16,7 +16,7 @@ use super::{
     scan::{ScanError, ScanItem, ScanUntil, scan},
     segment::{self, LogPosition, SEGMENT_HEADER_LEN, Segment, SegmentCache, SegmentFileKind},
 };
-use crate::store::{Seq, SessionId, SessionRecord, UsageTotals, session_change::SessionEntry};
+use crate::store::{JournalUsage, Seq, SessionId, SessionRecord, UsageTotals, session_change::SessionEntry};
 
 /// State after the frames that were applied so far.
 #[derive(Debug, Default)]
@@ -283,6 +283,7 @@ fn lost_record(id: SessionId) -> SessionRecord {
         budget_usd: None,
         spent_on: None,
         reported_budget_usd: None,
+        journal_usage: JournalUsage::default(),
         further_models: Vec::new(),
         archived: false,
         idempotency_key: None,

@@ -16,6 +16,7 @@ use std::{
 
 use super::{
     catalog::{Catalog, CatalogError},
+    disk_reserve::DiskReserve,
     event_locations::{EventLocation, EventLocations, IndexLookup, locations_from},
     replay::LogReplay,
     segment::{LogPosition, Segment, SegmentCache},
@@ -56,6 +57,7 @@ pub(super) struct SharedJournal {
     pub(super) catalog_dir: PathBuf,
     /// True if the log can hold no session that is unknown.
     pub(super) is_complete: bool,
+    pub(super) disk_reserve: DiskReserve,
 }
 
 /// Changes of one index flush: all up to `end`.
@@ -81,7 +83,8 @@ impl SharedJournal {
         is_complete: bool,
     ) -> SharedJournal {
         let (state, base_index, index_maintenance) = (RwLock::new(state), RwLock::new(base_index), Mutex::new(()));
-        SharedJournal { state, base_index, index_maintenance, segments, catalog_dir, is_complete }
+        let disk_reserve = DiskReserve::of(segments.dir());
+        SharedJournal { state, base_index, index_maintenance, segments, catalog_dir, is_complete, disk_reserve }
     }
 
     pub(super) fn state(&self) -> RwLockReadGuard<'_, JournalState> {

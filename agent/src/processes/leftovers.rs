@@ -1,0 +1,156 @@
+//! Leftovers: processes that go on after the command that started them has ended.
+
+use std::{collections::HashSet, fs, io};
+
+use greenroom_protocol::{
+    action::abbreviate,
+    observation::{LEFTOVERS_LIMIT, LeftoverProcess},
+};
+use rustix::process::{Pid, Signal, kill_process};
+use tokio::process::{Child, Command};
+
+use super::{
+    ChildProcesses, OwnerMarks,
+    proc_table::{self, ProcessRow, ProcessTree},
+};
+use crate::threads::off_thread;
+
+/// Scans that stop the leftovers. More are needed only while a process forks.
+const STOP_SCANS: usize = 10;
+
+impl ChildProcesses {
+    /// Returns when a command has ended, or when leftovers were killed. Such an end since the last
+    /// call counts.
+    pub async fn leftovers_changed(&self) {
+        self.0.leftovers_changed.notified().await;
+    }
+
+    /// Returns the leftovers, oldest first, and the number of those beyond [`LEFTOVERS_LIMIT`].
+    pub async fn leftovers(&self) -> (Vec<LeftoverProcess>, usize) {
+        let mut rows = self.leftover_rows().await;
+        if rows.is_empty() && self.children().is_empty() {
+            self.0.reserve.release();
+        }
+        rows.sort_by_key(|row| row.started);
+        let more = rows.len().saturating_sub(LEFTOVERS_LIMIT);
+        rows.truncate(LEFTOVERS_LIMIT);
+        // A command line is memory of its process, and reading it may block.
+        (off_thread(move || rows.iter().map(describe).collect()).await, more)
+    }
+
+    /// Kills the leftover with this pid, and everything below it. Another process is left alone.
+    pub async fn kill_leftover(&self, pid: i32) {
+        let rows = self.leftover_rows().await;
+        if rows.iter().any(|row| row.pid == pid) {
+            let mut tree = ProcessTree::of(&rows, &[pid]);
+            self.kill_until_gone(OwnerMarks::Unread, |rows| {
+                tree.grow(rows);
+                rows.retain(|row| tree.contains(row));
+            })
+            .await;
+        }
+        self.0.leftovers_changed.notify_one();
+    }
+
+    /// Kills all leftovers. Running commands go on.
+    pub async fn kill_leftovers(&self) {
+        self.kill_until_gone(OwnerMarks::Read, |rows| self.retain_leftovers(rows)).await;
+        self.0.leftovers_changed.notify_one();
+    }
+
+    /// Starts `command`, also if leftovers have taken all process ids of the sandbox. They are
+    /// stopped then, and the command gets the reserved ids.
+    pub(super) fn spawn_with_reserve(&self, command: &mut Command) -> io::Result<Child> {
+        self.0.reserve.fill();
+        match command.spawn() {
+            Err(error) if error.kind() == io::ErrorKind::WouldBlock => {
+                self.stop_leftovers();
+                self.0.reserve.release();
+                command.spawn()
+            }
+            other => other,
+        }
+    }
+
+    /// Continues the leftovers that a command without room has stopped, when no command runs.
+    pub(super) fn continue_leftovers(&self) {
+        if !self.children().is_empty() {
+            return;
+        }
+        let stopped = std::mem::take(&mut *self.stopped());
+        if !stopped.is_empty() {
+            self.0.reserve.fill();
+        }
+        // A process that is gone needs no signal. Each of these was below the agent.
+        stopped.into_iter().for_each(|row| proc_table::signal(&row, Signal::CONT));
+    }
+
+    /// Stops everything below the agent that no running command has as its parent.
+    fn stop_leftovers(&self) {
+        for _ in 0..STOP_SCANS {
+            let Ok(mut rows) = proc_table::descendants() else { return };
+            let tree = self.running_tree(&rows);
+            let mut stopped = self.stopped();
+            rows.retain(|row| !row.zombie && !tree.contains(row) && !stopped.iter().any(|known| known.is(row)));
+            if rows.is_empty() {
+                return;
+            }
+            rows.iter().for_each(|row| proc_table::signal(row, Signal::STOP));
+            stopped.append(&mut rows);
+        }
+    }
+
+    async fn leftover_rows(&self) -> Vec<ProcessRow> {
+        let Ok(mut rows) = proc_table::descendants() else { return Vec::new() };
+        self.reap(&rows);
+        rows.retain(|row| !row.zombie);
+        let tree = self.running_tree(&rows);
+        rows.retain(|row| !tree.contains(row));
+        if rows.is_empty() {
+            return rows;
+        }
+        let mut rows = proc_table::with_marks(rows).await;
+        self.retain_leftovers(&mut rows);
+        rows
+    }
+
+    /// Removes the processes of running commands. A process without marks counts as a leftover only
+    /// while no command runs.
+    fn retain_leftovers(&self, rows: &mut Vec<ProcessRow>) {
+        let tree = self.running_tree(rows);
+        let items: HashSet<String> = self.children().values().cloned().collect();
+        rows.retain(|row| {
+            !tree.contains(row) && row.item.as_ref().map_or(items.is_empty(), |item| !items.contains(item))
+        });
+    }
+
+    fn running_tree(&self, rows: &[ProcessRow]) -> ProcessTree {
+        let roots: Vec<i32> = self.children().keys().copied().collect();
+        ProcessTree::of(rows, &roots)
+    }
+
+    fn stopped(&self) -> std::sync::MutexGuard<'_, Vec<ProcessRow>> {
+        self.0.stopped.lock().unwrap_or_else(|poisoned| poisoned.into_inner())
+    }
+}
+
+fn describe(row: &ProcessRow) -> LeftoverProcess {
+    let read = |name: &str| fs::read(format!("/proc/{}/{name}", row.pid)).unwrap_or_default();
+    let mut name: String = String::from_utf8_lossy(&read("cmdline"))
+        .split('\0')
+        .filter(|part| !part.is_empty())
+        .collect::<Vec<_>>()
+        .join(" ");
+    if name.is_empty() {
+        name = String::from_utf8_lossy(&read("comm")).trim_end().to_owned();
+    }
+    let name = abbreviate(&name).replace(char::is_control, "\u{fffd}");
+    let number = |text: Vec<u8>, at: usize| {
+        let text = String::from_utf8_lossy(&text).into_owned();
+        text.split_ascii_whitespace().nth(at).and_then(|field| field.parse::<f64>().ok()).unwrap_or_default()
+    };
+    let uptime = number(fs::read("/proc/uptime").unwrap_or_default(), 0);
+    let age_s = uptime - row.started as f64 / rustix::param::clock_ticks_per_second() as f64;
+    let memory_bytes = number(read("statm"), 1) * rustix::param::page_size() as f64;
+    LeftoverProcess { pid: row.pid, name, age_s: age_s.max(0.0) as u64, memory_bytes: memory_bytes as u64 }
+}
