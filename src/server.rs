@@ -165,6 +165,8 @@ pub async fn start(config: Config) -> Result<RunningServer, StartError> {
         sandbox: sandbox.clone(),
         actor_registry: actor_registry.clone(),
         runs: data.runs(),
+        written_dirs: vec![data.workspaces(), data.homes()],
+        workspace_quota: config.quota.workspace,
         config: config.sweeper.clone(),
     });
     let closing = CancellationToken::new();

@@ -1,4 +1,7 @@
-//! Sweeper actor: pauses or stops idle sessions, and removes what no session owns.
+//! Sweeper actor: pauses or stops idle sessions, interrupts those beyond their workspace quota, and
+//! removes what no session owns.
+
+mod workspace_usage;
 
 use std::{
     collections::HashSet,
@@ -8,16 +11,19 @@ use std::{
 };
 
 use actix::prelude::*;
+use bytesize::ByteSize;
 use greenroom_protocol::observation::AgentState;
 use serde::Serialize;
+use tokio::task::spawn_blocking;
 use tracing::{info, warn};
 
+use self::workspace_usage::{WorkspaceMeter, measure};
 use crate::{
     actor_registry::{ActorEntry, ActorKind, ActorRegistry},
     config::SweeperConfig,
     directory::{Directory, GetIfRunning, Open, PassivateIdle},
     sandbox::{FoundSandbox, RunDir, SandboxDriver, SandboxPresence},
-    session::messages::{PauseOrStopIfIdle, Reconcile},
+    session::messages::{PauseOrStopIfIdle, Reconcile, WorkspaceFull},
     store::{SessionId, SessionSnapshot, Store},
 };
 
@@ -56,6 +62,10 @@ pub struct SweeperParts {
     pub actor_registry: ActorRegistry,
     /// Parent of the run directories.
     pub runs: PathBuf,
+    /// Parents of the directories that sandboxes write: workspaces and homes.
+    pub written_dirs: Vec<PathBuf>,
+    /// Limit on the files of one session. 0: none.
+    pub workspace_quota: ByteSize,
     pub config: SweeperConfig,
 }
 
@@ -69,6 +79,7 @@ pub struct Sweeper {
     parts: Arc<SweeperParts>,
     entry: ActorEntry,
     awake: Arc<AwakeClock>,
+    usage: Arc<Mutex<WorkspaceMeter>>,
 }
 
 /// Clock of the time since the server's start or last suspension. Suspended time is no idle time.
@@ -104,12 +115,13 @@ impl Sweeper {
     pub fn start(parts: SweeperParts) -> Addr<Sweeper> {
         let entry = parts.actor_registry.register(ActorKind::Sweeper, None);
         entry.set_state("waiting");
-        Actor::start(Sweeper { parts: Arc::new(parts), entry, awake: Arc::new(AwakeClock::start_now()) })
+        let (awake, usage) = (Arc::new(AwakeClock::start_now()), Arc::default());
+        Actor::start(Sweeper { parts: Arc::new(parts), entry, awake, usage })
     }
 
     fn sweep(&mut self) -> impl Future<Output = Swept> + use<> {
         self.entry.record_handled();
-        sweep(self.parts.clone(), self.awake.clone())
+        sweep(self.parts.clone(), self.awake.clone(), self.usage.clone())
     }
 }
 
@@ -154,11 +166,12 @@ impl Handler<Sweep> for Sweeper {
     }
 }
 
-async fn sweep(parts: Arc<SweeperParts>, awake: Arc<AwakeClock>) -> Swept {
+async fn sweep(parts: Arc<SweeperParts>, awake: Arc<AwakeClock>, usage: Arc<Mutex<WorkspaceMeter>>) -> Swept {
     let mut swept = Swept::default();
     // Sandboxes are compared first. Pauses and stops that this sweep requests take a moment.
     clear_sandboxes(&parts, &mut swept).await;
     swept.idled = pause_or_stop_idle(&parts, &awake).await;
+    measure_workspaces(&parts, &usage).await;
     swept.passivated = parts.directory.send(PassivateIdle).await.unwrap_or_default();
     swept.run_directories = remove_run_directories(&parts).await;
     swept.journal_bytes = compact(&parts).await;
@@ -189,6 +202,37 @@ async fn pause_or_stop_idle(parts: &SweeperParts, awake: &AwakeClock) -> usize {
         idled += usize::from(matches!(session.send(request).await, Ok(Ok(_))));
     }
     idled
+}
+
+/// Interrupts sessions whose files exceed the quota and still grow.
+async fn measure_workspaces(parts: &SweeperParts, usage: &Mutex<WorkspaceMeter>) {
+    let limit = parts.workspace_quota.as_u64();
+    if limit == 0 {
+        return;
+    }
+    let Ok(mine) = parts.store.mine().await else { return };
+    let runs = |state| !matches!(state, AgentState::Paused | AgentState::Stopped | AgentState::Failed);
+    let running: HashSet<_> =
+        mine.iter().filter(|found| runs(found.record.state)).map(|found| found.record.id).collect();
+    let meter = || usage.lock().unwrap_or_else(PoisonError::into_inner);
+    meter().retain(|session| running.contains(&session));
+    for id in running {
+        if !meter().is_due(id, Instant::now()) {
+            continue;
+        }
+        let dirs: Vec<_> = parts.written_dirs.iter().map(|parent| parent.join(id.to_string())).collect();
+        let begun = Instant::now();
+        let measured = spawn_blocking(move || dirs.iter().map(|dir| measure(dir)).sum::<u64>()).await;
+        let Ok(bytes) = measured else { continue };
+        let has_grown = meter().record(id, bytes, limit, begun.elapsed(), Instant::now());
+        if has_grown && let Ok(Some(session)) = parts.directory.send(GetIfRunning { id }).await {
+            let (held, limit) = (ByteSize(bytes), parts.workspace_quota);
+            let reason = format!(
+                "workspace and home hold {held}, more than {limit} (`quota.workspace`); remove files or raise the limit"
+            );
+            session.do_send(WorkspaceFull { reason });
+        }
+    }
 }
 
 async fn compact(parts: &SweeperParts) -> u64 {
@@ -247,7 +291,7 @@ async fn reconcile(parts: &SweeperParts, id: SessionId, observed: SandboxPresenc
 /// before that, the driver's leftovers are removed here too.
 async fn remove_run_directories(parts: &SweeperParts) -> usize {
     let runs = parts.runs.clone();
-    let sessions = tokio::task::spawn_blocking(move || sessions_in(&runs)).await.unwrap_or_default();
+    let sessions = spawn_blocking(move || sessions_in(&runs)).await.unwrap_or_default();
     let mut removed = 0;
     for session in sessions {
         if expected_sandbox(parts, session).await != ExpectedSandbox::Absent {

@@ -282,6 +282,14 @@ impl Dispatcher {
                 let processes = self.0.processes.clone();
                 tokio::spawn(async move { processes.kill_agent_processes().await });
             }
+            AgentCommand::KillProcess { pid } => {
+                let processes = self.0.processes.clone();
+                tokio::spawn(async move { processes.kill_leftover(pid).await });
+            }
+            AgentCommand::KillLeftovers {} => {
+                let processes = self.0.processes.clone();
+                tokio::spawn(async move { processes.kill_leftovers().await });
+            }
             AgentCommand::Settings(settings) => self.apply_settings(settings),
             AgentCommand::Answer { request, decision, reason } => {
                 if !self.0.approvals.answer(&request, decision, reason) {

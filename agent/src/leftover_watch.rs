@@ -10,23 +10,28 @@ use crate::{outgoing::OutgoingQueue, processes::ChildProcesses};
 /// Interval of the scans while something is left behind.
 const SCAN_INTERVAL: Duration = Duration::from_secs(5);
 
+/// Time from the end of a command to the scan. Most of its last processes are gone by then.
+const SETTLE_TIME: Duration = Duration::from_millis(200);
+
 /// Growth of a process's memory that is reported: to this many times the reported size.
 const MEMORY_FACTOR: u64 = 2;
 
 /// Reports until dropped. Without leftovers, scans only when a command has ended.
 pub(crate) async fn report_leftovers(processes: &ChildProcesses, outgoing: &OutgoingQueue) -> Infallible {
-    let mut reported = Vec::new();
+    let mut reported: Vec<LeftoverProcess> = Vec::new();
     loop {
-        let is_requested = tokio::select! {
+        tokio::select! {
             biased;
-            () = processes.leftovers_changed() => true,
-            () = sleep(SCAN_INTERVAL), if !reported.is_empty() => false,
-        };
-        let (items, more) = processes.leftovers().await;
-        let was_empty = reported.is_empty();
+            () = processes.leftovers_changed() => {}
+            () = sleep(SCAN_INTERVAL), if !reported.is_empty() => {}
+        }
         // A request to kill leftovers is answered by a list, even if they had just ended.
-        let answers = is_requested && !(was_empty && items.is_empty()) || processes.take_kill_request();
-        if answers || has_changed(&reported, &items) {
+        let is_answer = processes.take_kill_request();
+        if !is_answer {
+            sleep(SETTLE_TIME).await;
+        }
+        let (items, more) = processes.leftovers().await;
+        if is_answer || has_changed(&reported, &items) {
             reported.clone_from(&items);
             let kind = ObservationKind::Commands { items, more: more as u32 };
             outgoing.event(None, Observation { kind, content: String::new() }).await;
@@ -50,11 +55,8 @@ mod tests {
     fn age_alone_is_no_change() {
         let list = |pid, age_s, memory_bytes| [LeftoverProcess { pid, name: "sleep".into(), age_s, memory_bytes }];
         let before = list(7, 1, 4 << 20);
-        for (now, changed) in [
-            (list(7, 90, 5 << 20), false),
-            (list(7, 90, 9 << 20), true),
-            (list(8, 1, 4 << 20), true),
-        ] {
+        for (now, changed) in [(list(7, 90, 5 << 20), false), (list(7, 90, 9 << 20), true), (list(8, 1, 4 << 20), true)]
+        {
             assert_eq!(has_changed(&before, &now), changed, "{now:?}");
         }
         assert!(has_changed(&before, &[]) && has_changed(&[], &before) && !has_changed(&[], &[]));

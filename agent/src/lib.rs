@@ -9,12 +9,13 @@
 //! | [`agent_paths`] | fixed paths inside the sandbox |
 //! | [`link`] | the server's connection; the newest wins |
 //! | [`outgoing`] | everything to send: [`outbox`] (reports), then [`open_items`] (deltas) |
-//! | `orphan`, [`saved_reports`] | end of an agent without a server; its reports for the next server |
+//! | `orphan`, [`saved_reports`] | end of an agent without a server; reports for the next one |
 //! | [`dispatcher`] | takes commands: one turn at a time, one user action beside it |
 //! | [`executed_ids`] | turns and user actions that were begun, over all starts |
 //! | [`turn`] | the port [`turn::TurnDriver`], and the registry of its drivers |
 //! | [`tools`] | what a model, or the user, can do here: a file and a registry line per tool |
 //! | [`processes`] | commands in process groups of their own; kills everything they started |
+//! | `leftover_watch` | reports the processes that commands left behind |
 //! | `threads` | work off the agent's only thread, such as slow file systems |
 //! | [`gateway`] | a loopback port through which any program reaches the model gateway |
 //! | [`clock`] | timeouts that stand still while the sandbox is paused |
@@ -29,6 +30,7 @@ pub mod dispatcher;
 pub mod executed_ids;
 pub mod gateway;
 pub mod headtail;
+mod leftover_watch;
 pub mod link;
 pub mod open_items;
 mod orphan;
@@ -88,6 +90,7 @@ pub async fn run(paths: AgentPaths) -> io::Result<AgentEnd> {
     let result = tokio::select! {
         result = link::listen(&paths.agent_socket, dispatcher.clone(), outgoing.clone()) => result.map(|()| AgentEnd::Terminated),
         never = release_memory_when_idle(&dispatcher) => match never {},
+        never = leftover_watch::report_leftovers(&processes, &outgoing) => match never {},
         result = processes.clone().reap_orphans() => result.map(|()| AgentEnd::Terminated),
         _ = terminate.recv() => Ok(AgentEnd::Terminated),
         () = orphan::until_orphaned(&dispatcher, &outgoing) => Ok(AgentEnd::Orphaned),

@@ -261,6 +261,7 @@ impl ChatTranslator {
             | Action::Confirm { .. }
             | Action::SetModel { .. }
             | Action::SetBudget { .. }
+            | Action::KillProcess { .. }
             | Action::Interrupt {}
             | Action::Pause {}
             | Action::Resume {}
@@ -350,6 +351,7 @@ impl ChatTranslator {
                 ..
             }
             | ObservationKind::Compaction { .. }
+            | ObservationKind::Commands { .. }
             | ObservationKind::Confirm { .. }
             | ObservationKind::Confirmed { .. }
             | ObservationKind::Queue { .. }

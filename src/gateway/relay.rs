@@ -261,7 +261,17 @@ impl UsageRecorder {
         reservation: CallReservation,
     ) -> UsageRecorder {
         let (meter, begun) = (UsageMeter::new(route), Instant::now());
-        UsageRecorder { context, route, model, input, meter, may_be_billed: false, has_failed: false, reservation, begun }
+        UsageRecorder {
+            context,
+            route,
+            model,
+            input,
+            meter,
+            may_be_billed: false,
+            has_failed: false,
+            reservation,
+            begun,
+        }
     }
 
     /// Estimates the answer of a call that was given up before any of it arrived: the provider has

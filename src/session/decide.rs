@@ -14,7 +14,11 @@ use super::{
     transition::{DecisionContext, Escalation, NewEvent, Transition},
     turn::SessionInput,
 };
-use crate::{clock, sandbox::SandboxIsolation, store::SessionRecord};
+use crate::{
+    clock,
+    sandbox::SandboxIsolation,
+    store::{Seq, SessionRecord},
+};
 
 /// Longest title that a client may give, in characters.
 ///
@@ -34,6 +38,11 @@ impl Session {
     }
 
     pub(super) fn decide(&mut self, input: SessionInput) -> Result<Transition, RequestError> {
+        self.decide_behind(0, input)
+    }
+
+    /// Decides as [`Session::decide`] does, for a transition that has `events` already.
+    pub(super) fn decide_behind(&mut self, events: Seq, input: SessionInput) -> Result<Transition, RequestError> {
         if let SessionInput::SetModel { settings, title } = &input {
             check_name("model", &settings.model)?;
             check_title(title.as_deref())?;
@@ -42,7 +51,8 @@ impl Session {
         let now_ms = clock::now_ms();
         let record = self.record_after(&input);
         self.state_changed = true;
-        let context = DecisionContext { tail: self.tail, now_ms, open: &open, in_flight_stops: &self.in_flight_stops };
+        let context =
+            DecisionContext { tail: self.tail + events, now_ms, open: &open, in_flight_stops: &self.in_flight_stops };
         let transition = self.state.decide(input, context)?;
         if let Some(record) = record {
             self.record = Arc::new(record);

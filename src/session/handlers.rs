@@ -22,7 +22,7 @@ use super::{
     request_error::RequestError,
     spending::today,
     transition::Transition,
-    turn::{IdempotencyKey, SessionInput},
+    turn::{IdempotencyKey, QuotaExceeded, SessionInput},
     usage::{add_call, add_day_cost, budget_notice},
     view::SessionView,
 };
@@ -163,6 +163,7 @@ impl Session {
             }
             ClientRequest::SetModel { model } => self.change_model(Some(model), None, None)?,
             ClientRequest::SetBudget { usd } => SessionInput::SetBudget { usd },
+            ClientRequest::KillProcess { pid } => SessionInput::KillProcess { pid },
             ClientRequest::Initialize { model, title, image, directory, agent_cls, effort } => {
                 if image.or(directory).or(agent_cls).is_some() {
                     return Err(RequestError::BadArgs(
@@ -374,6 +375,14 @@ impl Handler<Reconcile> for Session {
         }
         let effect = self.state.reconcile(observed, &self.in_flight_stops);
         effect.map(|effect| self.execute_effect(effect, ctx)).is_some()
+    }
+}
+
+impl Handler<WorkspaceFull> for Session {
+    type Result = ();
+
+    fn handle(&mut self, WorkspaceFull { reason }: WorkspaceFull, ctx: &mut Context<Session>) {
+        self.apply(SessionInput::QuotaExceeded(QuotaExceeded { reason, is_hard: false }), ctx);
     }
 }
 

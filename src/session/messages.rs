@@ -6,8 +6,8 @@
 //! - The link sends [`HelloReceived`], [`Reported`], [`AwaitReports`], [`CommandAccepted`],
 //!   [`EffectFailed`], and the state changes of the sandbox.
 //! - The gateway sends [`NoticeReceived`].
-//! - The sweeper sends [`PauseOrStopIfIdle`] and [`Reconcile`]. The Directory sends [`StartTask`],
-//!   [`Passivate`], [`Flush`] and [`Purged`].
+//! - The sweeper sends [`PauseOrStopIfIdle`], [`Reconcile`] and [`WorkspaceFull`]. The Directory
+//!   sends [`StartTask`], [`Passivate`], [`Flush`] and [`Purged`].
 //! - The session sends [`Published`] to its subscribers, [`Effect`](super::effect::Effect) to its
 //!   link and [`SessionStopped`] to the Directory.
 
@@ -294,6 +294,13 @@ pub struct StartTask {
 #[derive(Debug, Message)]
 #[rtype(result = "RequestResult")]
 pub struct Flush;
+
+/// Notice that the session's files exceed their quota.
+#[derive(Debug, Message)]
+#[rtype(result = "()")]
+pub struct WorkspaceFull {
+    pub reason: String,
+}
 
 /// Observed state of the sandbox. Returns `true` if the session sends an effect to correct it.
 ///

@@ -7,7 +7,7 @@ use greenroom_protocol::{
     CONTENT_LIMIT, EventBody, EventSource, FULL_TEXT_LIMIT, Observation, ObservationKind, excerpt, fits_json,
     json_excerpt,
     link::{AgentReport, LINK_VERSION, ServerWelcome, WorkOutcome},
-    observation::{AgentState, TruncationMark},
+    observation::{AgentState, LEFTOVERS_LIMIT, TruncationMark},
 };
 use sha2::{Digest, Sha256};
 use tracing::warn;
@@ -15,7 +15,7 @@ use tracing::warn;
 use super::{actor::Session, messages::*, pending::CommitReply, transition::Transition, turn::SessionInput};
 use crate::{
     clock,
-    store::{AppendError, ContentPiece, Epoch, ReportMark, SessionId, Store, StoreError},
+    store::{AppendError, ContentPiece, Epoch, ReportMark, Seq, SessionId, Store, StoreError},
 };
 
 /// Longest part of an event kind's name that an error repeats, in bytes.
@@ -194,15 +194,16 @@ impl Session {
         let reply = vec![CommitReply::Report(durable)];
         let input = match report {
             AgentReport::Event { item, body } => {
-                let approval = approval_request_of(&body).map(|request| SessionInput::ApprovalRequested { request });
+                let input = input_of(&body);
                 let mut transition = Transition::after(self.tail);
                 let body = match (body, full_content) {
                     (EventBody::Observation(part), Some(full_content)) => part.with_truncation(full_content),
                     (body, _) => body,
                 };
                 transition.push_event(source, None, item, body);
-                if let Some(Ok(approval)) = approval.map(|approval| self.decide(approval)) {
-                    transition.new_events.extend(approval.new_events);
+                let behind = transition.new_events.len() as Seq;
+                if let Some(Ok(decided)) = input.map(|input| self.decide_behind(behind, input)) {
+                    transition.append(decided);
                 }
                 return self.commit(transition, Some(mark), reply, ctx);
             }
@@ -301,7 +302,7 @@ pub fn is_batchable(report: &AgentReport) -> bool {
     match report {
         AgentReport::Event { body: EventBody::Observation(Observation { kind, content }), .. } => {
             fits_json(content, CONTENT_LIMIT)
-                && !matches!(kind, ObservationKind::Confirm { .. })
+                && !matches!(kind, ObservationKind::Confirm { .. } | ObservationKind::Commands { .. })
                 && observation_truncation(kind).is_none()
         }
         AgentReport::Event { body: EventBody::Action(_) | EventBody::Opaque(_), .. } => true,
@@ -375,11 +376,15 @@ async fn store_piece(
     store.extend_content(id, epoch, name, ContentPiece { offset, bytes: text.into() }).await
 }
 
-/// Returns the id of an approval request, if the event is one.
-fn approval_request_of(body: &EventBody) -> Option<String> {
+/// Returns what the rules decide about an event of the agent. `None`: nothing.
+fn input_of(body: &EventBody) -> Option<SessionInput> {
     match body {
         EventBody::Observation(Observation { kind: ObservationKind::Confirm { request, .. }, .. }) => {
-            Some(request.clone())
+            Some(SessionInput::ApprovalRequested { request: request.clone() })
+        }
+        EventBody::Observation(Observation { kind: ObservationKind::Commands { items, .. }, .. }) => {
+            let pids = items.iter().take(LEFTOVERS_LIMIT).map(|process| process.pid).collect();
+            Some(SessionInput::LeftoversReported { pids })
         }
         EventBody::Observation(_) | EventBody::Action(_) | EventBody::Opaque(_) => None,
     }

@@ -18,6 +18,8 @@ pub enum RequestError {
     NotQueued(String),
     #[error("no request `{0}` is open; it may have been answered already")]
     NoRequest(String),
+    #[error("no process `{0}` is left running; it may have ended already")]
+    NoProcess(i32),
     #[error("`{0}` already names another request; send this request with a new id or key")]
     IdReused(String),
     #[error("{0}")]
@@ -54,6 +56,7 @@ impl RequestError {
             RequestError::Ended => "ended",
             RequestError::NotQueued(_) => "not_queued",
             RequestError::NoRequest(_) => "no_request",
+            RequestError::NoProcess(_) => "no_process",
             RequestError::IdReused(_) => "id_reused",
             RequestError::BadArgs(_) => "invalid_args",
             RequestError::NoSession(_) => "not_found",

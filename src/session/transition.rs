@@ -75,6 +75,14 @@ impl Transition {
         self.tail + self.new_events.len() as Seq
     }
 
+    /// Adds what the rules decided about the events of this transition.
+    pub(super) fn append(&mut self, decided: Transition) {
+        self.new_events.extend(decided.new_events);
+        self.effects.extend(decided.effects);
+        self.escalation = decided.escalation.or(self.escalation);
+        self.turn_is_over |= decided.turn_is_over;
+    }
+
     pub(super) fn push_effect(&mut self, effect: Effect) {
         self.effects.push(effect);
     }

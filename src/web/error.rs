@@ -145,9 +145,10 @@ impl ResponseError for ApiError {
 impl From<RequestError> for ApiError {
     fn from(error: RequestError) -> ApiError {
         let status = match error {
-            RequestError::NoSession(_) | RequestError::NotQueued(_) | RequestError::NoRequest(_) => {
-                StatusCode::NOT_FOUND
-            }
+            RequestError::NoSession(_)
+            | RequestError::NotQueued(_)
+            | RequestError::NoRequest(_)
+            | RequestError::NoProcess(_) => StatusCode::NOT_FOUND,
             RequestError::BadArgs(_) => StatusCode::BAD_REQUEST,
             RequestError::BudgetSpent(_) => StatusCode::PAYMENT_REQUIRED,
             RequestError::Busy

@@ -20,6 +20,7 @@ mod models;
 mod overload;
 mod pauses;
 mod queue;
+mod quotas;
 mod raw_http;
 mod rest;
 mod restarts;

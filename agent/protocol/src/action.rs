@@ -86,7 +86,10 @@ pub enum Action {
     },
     /// Changes the limit on the session's cost, in US dollars. `null` removes the limit.
     SetBudget { usd: Option<f64> },
-    /// Stops whatever runs, of the agent and of the user.
+    /// Ends a process that a command left behind.
+    KillProcess { pid: i32 },
+    /// Stops whatever runs, of the agent and of the user. Without work, ends the processes that
+    /// commands left behind.
     Interrupt {},
     /// Freezes the sandbox.
     Pause {},
@@ -218,6 +221,7 @@ impl Action {
             }
             Action::SetBudget { usd: Some(usd) } => format!("Budget: {usd} USD."),
             Action::SetBudget { usd: None } => "Budget removed.".to_owned(),
+            Action::KillProcess { pid } => format!("Ending process {pid}."),
             Action::Interrupt {} => "Interrupt.".to_owned(),
             Action::Pause {} => "Pause.".to_owned(),
             Action::Resume {} => "Resume.".to_owned(),

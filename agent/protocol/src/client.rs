@@ -62,7 +62,8 @@ pub enum ClientRequest {
     Write { path: String, content: String },
     /// Fetches a page as text.
     Browse { url: String },
-    /// Stops whatever runs, of the agent and of the user.
+    /// Stops whatever runs, of the agent and of the user. Without work, ends the processes that
+    /// commands left behind.
     Interrupt {},
     /// Freezes the sandbox.
     Pause {},
@@ -98,6 +99,8 @@ pub enum ClientRequest {
         #[cfg_attr(test, ts(optional = false))]
         usd: Option<f64>,
     },
+    /// Ends the process `pid` that a command left behind, as `commands` lists it.
+    KillProcess { pid: i32 },
     /// Is answered with the status `pong`.
     Ping {},
 }

@@ -19,7 +19,7 @@ pub struct KindDeclaration {
 }
 
 /// Actions, with the client requests that no event records.
-pub const ACTIONS: [KindDeclaration; 22] = [
+pub const ACTIONS: [KindDeclaration; 23] = [
     kind("initialize", &[User]),
     kind("start", &[User]).classic(),
     kind("message", &[User]).classic(),
@@ -41,11 +41,12 @@ pub const ACTIONS: [KindDeclaration; 22] = [
     kind("edit_queue", &[User]),
     kind("set_model", &[User]).classic(),
     kind("set_budget", &[User]),
+    kind("kill_process", &[User]),
     kind("ping", &[User]),
 ];
 
 /// Observations. Those with the sender `user` report that the user's message reached the agent.
-pub const OBSERVATIONS: [KindDeclaration; 20] = [
+pub const OBSERVATIONS: [KindDeclaration; 21] = [
     kind("run", &[Agent]).classic(),
     kind("read", &[Agent]).classic(),
     kind("write", &[Agent]).classic(),
@@ -57,6 +58,7 @@ pub const OBSERVATIONS: [KindDeclaration; 20] = [
     kind("think", &[Agent]).classic(),
     kind("plan", &[Agent]).classic(),
     kind("compaction", &[Agent]),
+    kind("commands", &[Agent]),
     kind("confirm", &[Agent]).classic(),
     kind("confirmed", &[Server]).classic(),
     kind("usage", &[Server]),

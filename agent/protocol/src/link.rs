@@ -287,6 +287,13 @@ pub enum AgentCommand {
     Cancel {},
     /// Kills every remaining process that the turn started, at once.
     KillProcesses {},
+    /// Kills the process `pid` that a command left behind, with everything below it. The
+    /// observation `commands` answers.
+    KillProcess {
+        pid: i32,
+    },
+    /// Kills every process that commands left behind. The observation `commands` answers.
+    KillLeftovers {},
     Settings(AgentSettings),
     /// Person's decision on a `confirm` observation.
     Answer {

@@ -103,6 +103,15 @@ pub enum ObservationKind {
         /// Number of newest messages of the model's conversation that stay as they were.
         kept: u64,
     },
+    /// Processes that commands left behind, oldest first. The newest of these observations is the
+    /// current list, until the sandbox stops.
+    Commands {
+        items: Vec<LeftoverProcess>,
+        /// Number of further processes, which `items` leaves out.
+        #[serde(default, skip_serializing_if = "is_zero")]
+        #[cfg_attr(test, ts(as = "Option<_>", optional))]
+        more: u32,
+    },
     /// A person's decision is required. `options` holds the decisions that apply.
     Confirm { request: String, action: String, risk: String, options: Vec<super::action::ApprovalDecision> },
     /// The decision was taken.
@@ -202,6 +211,26 @@ pub enum EditKind {
     Insert,
     Delete,
     Replace,
+}
+
+/// Limit on the processes that one observation lists.
+pub const LEFTOVERS_LIMIT: usize = 64;
+
+/// Process that goes on after the command that started it has ended.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+#[cfg_attr(test, derive(schemars::JsonSchema, ts_rs::TS))]
+pub struct LeftoverProcess {
+    pub pid: i32,
+    /// Command line, abbreviated.
+    pub name: String,
+    /// Time since its start, in seconds.
+    pub age_s: u64,
+    /// Resident memory.
+    pub memory_bytes: u64,
+}
+
+fn is_zero(number: &u32) -> bool {
+    *number == 0
 }
 
 /// Line of a plan with a checkbox.
@@ -356,6 +385,11 @@ impl Observation {
             ObservationKind::Usage(usage) => usage.summary_line(),
             ObservationKind::Plan { .. } => "The plan is updated.".to_owned(),
             ObservationKind::Compaction { .. } => "The earlier conversation was summarized.".to_owned(),
+            ObservationKind::Commands { items, more } => match items.len() + *more as usize {
+                0 => "Nothing is left running.".to_owned(),
+                1 => "1 process is left running.".to_owned(),
+                count => format!("{count} processes are left running."),
+            },
             ObservationKind::Confirm { .. } => "Waiting for your decision.".to_owned(),
             ObservationKind::Confirmed { .. } => "Decided.".to_owned(),
             ObservationKind::AgentStateChanged { turn_over: true, agent_state: AgentState::Paused, .. } => {

@@ -1,12 +1,12 @@
 //! Leftovers: processes that go on after the command that started them has ended.
 
-use std::{collections::HashSet, fs, io};
+use std::{collections::HashSet, fs, io, sync::atomic::Ordering};
 
 use greenroom_protocol::{
     action::abbreviate,
     observation::{LEFTOVERS_LIMIT, LeftoverProcess},
 };
-use rustix::process::{Pid, Signal, kill_process};
+use rustix::process::Signal;
 use tokio::process::{Child, Command};
 
 use super::{
@@ -14,6 +14,9 @@ use super::{
     proc_table::{self, ProcessRow, ProcessTree},
 };
 use crate::threads::off_thread;
+
+/// Unit of a process's start time (`USER_HZ`, the same on all supported processors).
+const TICKS_PER_SECOND: u64 = 100;
 
 /// Scans that stop the leftovers. More are needed only while a process forks.
 const STOP_SCANS: usize = 10;
@@ -49,27 +52,37 @@ impl ChildProcesses {
             })
             .await;
         }
-        self.0.leftovers_changed.notify_one();
+        self.kill_done();
     }
 
     /// Kills all leftovers. Running commands go on.
     pub async fn kill_leftovers(&self) {
         self.kill_until_gone(OwnerMarks::Read, |rows| self.retain_leftovers(rows)).await;
+        self.kill_done();
+    }
+
+    /// Returns true once after each request to kill leftovers.
+    pub fn take_kill_request(&self) -> bool {
+        self.0.kill_requested.swap(false, Ordering::Relaxed)
+    }
+
+    fn kill_done(&self) {
+        self.0.kill_requested.store(true, Ordering::Relaxed);
         self.0.leftovers_changed.notify_one();
     }
 
-    /// Starts `command`, also if leftovers have taken all process ids of the sandbox. They are
-    /// stopped then, and the command gets the reserved ids.
+    /// Starts `command`, also if leftovers have taken nearly all process ids of the sandbox. They
+    /// are stopped then, and the command gets the reserved ids.
     pub(super) fn spawn_with_reserve(&self, command: &mut Command) -> io::Result<Child> {
-        self.0.reserve.fill();
-        match command.spawn() {
-            Err(error) if error.kind() == io::ErrorKind::WouldBlock => {
-                self.stop_leftovers();
-                self.0.reserve.release();
-                command.spawn()
+        if self.0.reserve.fill() {
+            match command.spawn() {
+                Err(error) if error.kind() == io::ErrorKind::WouldBlock => {}
+                other => return other,
             }
-            other => other,
         }
+        self.stop_leftovers();
+        self.0.reserve.release();
+        command.spawn()
     }
 
     /// Continues the leftovers that a command without room has stopped, when no command runs.
@@ -145,12 +158,13 @@ fn describe(row: &ProcessRow) -> LeftoverProcess {
         name = String::from_utf8_lossy(&read("comm")).trim_end().to_owned();
     }
     let name = abbreviate(&name).replace(char::is_control, "\u{fffd}");
-    let number = |text: Vec<u8>, at: usize| {
-        let text = String::from_utf8_lossy(&text).into_owned();
-        text.split_ascii_whitespace().nth(at).and_then(|field| field.parse::<f64>().ok()).unwrap_or_default()
-    };
-    let uptime = number(fs::read("/proc/uptime").unwrap_or_default(), 0);
-    let age_s = uptime - row.started as f64 / rustix::param::clock_ticks_per_second() as f64;
-    let memory_bytes = number(read("statm"), 1) * rustix::param::page_size() as f64;
-    LeftoverProcess { pid: row.pid, name, age_s: age_s.max(0.0) as u64, memory_bytes: memory_bytes as u64 }
+    let uptime = fs::read_to_string("/proc/uptime").unwrap_or_default();
+    let uptime_s: u64 = uptime.split('.').next().and_then(|seconds| seconds.parse().ok()).unwrap_or_default();
+    let age_s = uptime_s.saturating_sub(row.started / TICKS_PER_SECOND);
+    let status = read("status");
+    let resident = String::from_utf8_lossy(&status).lines().find_map(|line| {
+        let kib = line.strip_prefix("VmRSS:")?.trim().strip_suffix(" kB")?;
+        kib.parse::<u64>().ok()
+    });
+    LeftoverProcess { pid: row.pid, name, age_s, memory_bytes: resident.unwrap_or_default() << 10 }
 }

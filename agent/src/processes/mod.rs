@@ -6,7 +6,7 @@ use std::{
     io,
     path::Path,
     process::Stdio,
-    sync::{Arc, Mutex, MutexGuard},
+    sync::{Arc, Mutex, MutexGuard, atomic::AtomicBool},
     time::Duration,
 };
 
@@ -15,10 +15,13 @@ use tokio::{
     io::AsyncWriteExt,
     process::{Child, Command},
     signal::unix::{SignalKind, signal},
+    sync::Notify,
 };
 
 mod exit;
+mod leftovers;
 mod output;
+mod pid_reserve;
 mod proc_table;
 
 pub use exit::CommandExit;
@@ -57,6 +60,13 @@ struct ProcessesShared {
     children: Mutex<HashMap<i32, String>>,
     /// Address of the model gateway for programs in the sandbox.
     gateway_url: Option<String>,
+    reserve: pid_reserve::PidReserve,
+    /// Leftovers that were stopped, so that a command could start.
+    stopped: Mutex<Vec<proc_table::ProcessRow>>,
+    /// Notified when the list of leftovers may have changed.
+    leftovers_changed: Notify,
+    /// Set after leftovers were killed on request.
+    kill_requested: AtomicBool,
 }
 
 /// Running command. Its holder waits for `child`, then calls [`ChildProcesses::forget_child`].
@@ -76,7 +86,14 @@ impl ChildProcesses {
     /// Fails if the kernel rejects that.
     pub fn new(gateway_url: Option<String>) -> io::Result<ChildProcesses> {
         rustix::process::set_child_subreaper(Some(rustix::process::getpid()))?;
-        Ok(ChildProcesses(Arc::new(ProcessesShared { children: Mutex::default(), gateway_url })))
+        Ok(ChildProcesses(Arc::new(ProcessesShared {
+            children: Mutex::default(),
+            gateway_url,
+            reserve: pid_reserve::PidReserve::default(),
+            stopped: Mutex::default(),
+            leftovers_changed: Notify::new(),
+            kill_requested: AtomicBool::new(false),
+        })))
     }
 
     /// Runs `command` with a shell in `directory`.
@@ -110,7 +127,7 @@ impl ChildProcesses {
                 proc_table::OWNER_VARIABLE,
                 if owner == ProcessOwner::User { proc_table::OWNER_USER } else { "agent" },
             );
-        let mut child = shell.spawn()?;
+        let mut child = self.spawn_with_reserve(&mut shell)?;
         if let Some(mut stdin) = child.stdin.take() {
             let command = command.to_owned();
             // A shell that was killed reads no more; its end is reported anyway.
@@ -125,6 +142,8 @@ impl ChildProcesses {
     /// Records that a child has been waited for.
     pub fn forget_child(&self, pid: i32) {
         self.children().remove(&pid);
+        self.continue_leftovers();
+        self.0.leftovers_changed.notify_one();
     }
 
     /// Kills everything that `item` started, and returns when nothing of it is left.

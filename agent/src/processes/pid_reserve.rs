@@ -23,27 +23,41 @@ struct HeldPid {
     thread: JoinHandle<()>,
 }
 
+impl HeldPid {
+    /// Returns `None` if no id is free.
+    fn take() -> Option<HeldPid> {
+        let (release, released) = mpsc::channel::<()>();
+        let waiting = thread::Builder::new().stack_size(STACK_BYTES).spawn(move || {
+            let _the_sender_is_dropped = released.recv();
+        });
+        Some(HeldPid { release, thread: waiting.ok()? })
+    }
+
+    fn free(self) {
+        drop(self.release);
+        // The thread cannot panic.
+        let _ = self.thread.join();
+    }
+}
+
 impl PidReserve {
-    /// Takes ids until the reserve is full, or none is free.
-    pub(super) fn fill(&self) {
+    /// Takes ids until the reserve is full, or none is free. Returns true if as many ids as it has
+    /// are free beside it, so that a command has room.
+    pub(super) fn fill(&self) -> bool {
         let mut held = self.held();
-        while held.len() < RESERVED {
-            let (release, released) = mpsc::channel::<()>();
-            let waiting = thread::Builder::new().stack_size(STACK_BYTES).spawn(move || {
-                let _the_sender_is_dropped = released.recv();
-            });
-            let Ok(thread) = waiting else { return };
-            held.push(HeldPid { release, thread });
+        while held.len() < 2 * RESERVED {
+            let Some(pid) = HeldPid::take() else { break };
+            held.push(pid);
         }
+        let has_room = held.len() == 2 * RESERVED;
+        // These threads end by themselves, soon.
+        held.truncate(RESERVED);
+        has_room
     }
 
     /// Frees all reserved ids.
     pub(super) fn release(&self) {
-        for HeldPid { release, thread } in self.held().drain(..) {
-            drop(release);
-            // The thread cannot panic.
-            let _ = thread.join();
-        }
+        self.held().drain(..).for_each(HeldPid::free);
     }
 
     fn held(&self) -> MutexGuard<'_, Vec<HeldPid>> {
@@ -59,7 +73,7 @@ mod tests {
     fn reserve_is_filled_once_and_released() {
         let reserve = PidReserve::default();
         let ids = || reserve.held().iter().map(|held| held.thread.thread().id()).collect::<Vec<_>>();
-        reserve.fill();
+        assert!(reserve.fill(), "the machine has free ids");
         let first = ids();
         assert_eq!(first.len(), RESERVED);
         reserve.fill();

@@ -30,7 +30,7 @@ pub(super) struct ProcessTree(HashSet<ProcessKey>);
 pub(super) struct ProcessRow {
     pub(super) pid: i32,
     /// Start time, in ticks since boot. Tells apart two processes that get the same pid.
-    started: u64,
+    pub(super) started: u64,
     parent: i32,
     pub(super) zombie: bool,
     /// Item in the process's environment; `None` for a stray. Like `by_user`, unset before
@@ -97,6 +97,11 @@ impl ProcessTree {
 }
 
 impl ProcessRow {
+    /// Returns true if both rows are the same process.
+    pub(super) fn is(&self, other: &ProcessRow) -> bool {
+        self.key() == other.key()
+    }
+
     fn key(&self) -> ProcessKey {
         (self.pid, self.started)
     }
@@ -108,14 +113,19 @@ pub(super) fn zombie_children(rows: &[ProcessRow]) -> impl Iterator<Item = i32> 
     rows.iter().filter(move |row| row.zombie && row.parent == own_pid).map(|row| row.pid)
 }
 
-/// Kills one process. A process that is gone is no error. Another process that has its pid by now
-/// is left alone.
+/// Kills one process.
 pub(super) fn kill(row: &ProcessRow) {
-    let is_same = read_stat(row.pid).is_some_and(|now| now.key() == row.key());
+    signal(row, Signal::KILL);
+}
+
+/// Sends a signal to one process. A process that is gone is no error. Another process that has its
+/// pid by now is left alone.
+pub(super) fn signal(row: &ProcessRow, signal: Signal) {
+    let is_same = read_stat(row.pid).is_some_and(|now| now.is(row));
     if let (true, Some(pid)) = (is_same, Pid::from_raw(row.pid)) {
-        // The process may have exited since the check. The agent may kill each of its descendants,
-        // so no other error is expected.
-        let _ = kill_process(pid, Signal::KILL);
+        // The process may have exited since the check. The agent may signal each of its
+        // descendants, so no other error is expected.
+        let _ = kill_process(pid, signal);
     }
 }
 

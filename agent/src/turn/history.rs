@@ -96,7 +96,8 @@ impl HistoryReader {
             | ObservationKind::Tool { .. }
             | ObservationKind::Plan { .. }
             | ObservationKind::Error { .. } => conversation.add_result(item, model_text(observation)),
-            ObservationKind::Confirm { .. }
+            ObservationKind::Commands { .. }
+            | ObservationKind::Confirm { .. }
             | ObservationKind::Confirmed { .. }
             | ObservationKind::Usage(_)
             | ObservationKind::Notice { .. }

@@ -6,6 +6,7 @@ mod compaction;
 mod endings;
 mod gateway;
 mod large;
+mod leftovers;
 mod link;
 mod model_mistakes;
 mod orphan;

@@ -100,7 +100,9 @@ impl SessionState {
 
     pub(super) fn interrupt(&mut self, context: DecisionContext<'_>, d: &mut Transition) -> Result<(), RequestError> {
         self.check_open()?;
-        if !self.has_work() || self.sandbox_state == SandboxState::Starting {
+        let has_leftovers = self.sandbox_state == SandboxState::Up && !self.leftovers.is_empty();
+        let has_target = self.has_work() || self.interrupting.is_some() || has_leftovers;
+        if !has_target || self.sandbox_state == SandboxState::Starting {
             return Err(RequestError::NothingToInterrupt);
         }
         let cause = d.push_event(EventSource::User, None, None, Action::Interrupt {});
@@ -109,8 +111,10 @@ impl SessionState {
         self.queue_paused = !self.queue.is_empty() || !self.steering.is_empty();
         if self.interrupting.is_some() {
             self.restart_agent(context, d);
-        } else {
+        } else if self.has_work() {
             self.cancel(cause, context, d);
+        } else {
+            self.end_leftovers(cause, context, d);
         }
         Ok(())
     }
@@ -287,7 +291,7 @@ impl SessionState {
     }
 
     /// Rejects requests to an ended session.
-    fn check_open(&self) -> Result<(), RequestError> {
+    pub(super) fn check_open(&self) -> Result<(), RequestError> {
         if self.sandbox_state == SandboxState::Ended { Err(RequestError::Ended) } else { Ok(()) }
     }
 

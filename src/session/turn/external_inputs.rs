@@ -54,6 +54,7 @@ impl SessionState {
                 self.agent_restarted(context, d);
             }
             self.boot = Some(boot.clone());
+            self.leftovers.clear();
             // Commands that begin work, and a cancel that was not taken, are still to be delivered.
             // The others concern work of the earlier boot, which is lost.
             let cancels = self.interrupting.is_some();
@@ -62,6 +63,8 @@ impl SessionState {
                 AgentCommand::Cancel {} => cancels,
                 AgentCommand::Steer { .. }
                 | AgentCommand::KillProcesses {}
+                | AgentCommand::KillProcess { .. }
+                | AgentCommand::KillLeftovers {}
                 | AgentCommand::Settings(_)
                 | AgentCommand::Answer { .. } => false,
             });
@@ -322,6 +325,8 @@ fn started_id(command: &AgentCommand) -> Option<&str> {
         AgentCommand::Steer { .. }
         | AgentCommand::Cancel {}
         | AgentCommand::KillProcesses {}
+        | AgentCommand::KillProcess { .. }
+        | AgentCommand::KillLeftovers {}
         | AgentCommand::Settings(_)
         | AgentCommand::Answer { .. } => None,
     }

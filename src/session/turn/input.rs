@@ -49,6 +49,10 @@ pub enum SessionInput {
     SetBudget {
         usd: Option<f64>,
     },
+    /// Ends a process that a command left behind.
+    KillProcess {
+        pid: i32,
+    },
     // Requests of the sweeper.
     PauseIdle {
         reason: String,
@@ -88,6 +92,10 @@ pub enum SessionInput {
     /// Approval request of the agent.
     ApprovalRequested {
         request: String,
+    },
+    /// List of the processes that commands left behind.
+    LeftoversReported {
+        pids: Vec<i32>,
     },
     EscalationDue,
     /// The gateway rejected a call, because a budget is spent. `why` names the budget.

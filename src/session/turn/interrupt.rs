@@ -110,6 +110,7 @@ impl SessionState {
         }
         self.drop_user_actions("the sandbox stopped before the user action began", d);
         self.requeue_missed(|_| true);
+        self.leftovers.clear();
         self.outgoing.clear();
         self.open_approvals.withdraw_all();
         if self.interrupting.is_none() && !what.is_empty() {

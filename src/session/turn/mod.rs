@@ -3,6 +3,7 @@
 //! - `input`: the inputs.
 //! - `client_requests`: what people and the sweeper request. `queue_limits`: room for it.
 //! - `external_inputs`: what agent, sandbox and link report.
+//! - `leftovers`: processes that commands left behind.
 //! - `quota`: a session beyond a disk quota.
 //! - `interrupt`: the steps of an interrupt, and the receipt. `approvals`: open approval requests.
 //! - `dedup_cache`: idempotency keys.
@@ -24,6 +25,7 @@ mod dedup_cache;
 mod external_inputs;
 mod input;
 mod interrupt;
+mod leftovers;
 mod queue_limits;
 mod quota;
 #[cfg(test)]
@@ -108,6 +110,9 @@ pub struct SessionState {
     /// budget or model.
     #[serde(default, skip_serializing_if = "std::ops::Not::not")]
     budget_spent: bool,
+    /// Pids of the processes that commands left behind, as the agent listed them last.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    leftovers: Vec<i32>,
     /// Set from an interrupt by a disk quota until the next turn or user action.
     #[serde(default, skip_serializing_if = "std::ops::Not::not")]
     quota_exceeded: bool,
@@ -210,6 +215,7 @@ impl Default for SessionState {
             unpause_failed: false,
             budget_spent: false,
             quota_exceeded: false,
+            leftovers: Vec::new(),
             name_counter: 0,
             dedup_cache: VecDeque::new(),
             digests: VecDeque::new(),
@@ -364,6 +370,8 @@ impl SessionState {
             SessionInput::SteerMissed { command } => self.steer_missed(&command),
             SessionInput::ApprovalRequested { request } => self.approval_requested(request),
             SessionInput::BudgetSpent { why } => self.budget_spent(why, &mut d),
+            SessionInput::KillProcess { pid } => self.kill_process(pid, &mut d)?,
+            SessionInput::LeftoversReported { pids } => self.leftovers_reported(pids, context, &mut d),
             SessionInput::QuotaExceeded(exceeded) => self.quota_exceeded(exceeded, context, &mut d),
             SessionInput::EscalationDue => self.escalate(context, &mut d),
             SessionInput::SandboxLost(exit) => self.sandbox_lost(exit, context, &mut d),

@@ -26,8 +26,9 @@ impl SessionState {
         context: DecisionContext<'_>,
         d: &mut Transition,
     ) {
-        let has_nothing_to_stop = !is_hard && (!self.is_running() || self.interrupting.is_some());
-        if !self.needs_sandbox() || has_nothing_to_stop {
+        let is_stopping = self.interrupting.is_some();
+        let has_nothing_to_stop = !self.is_running() && self.leftovers.is_empty();
+        if !self.needs_sandbox() || !is_hard && (is_stopping || has_nothing_to_stop) {
             return;
         }
         let error = ObservationKind::Error { code: "quota".to_owned(), detail: reason.clone() };
@@ -38,7 +39,11 @@ impl SessionState {
             self.sandbox_state = SandboxState::Failed { reason };
         } else {
             self.quota_exceeded = true;
-            self.cancel(cause, context, d);
+            if self.is_running() {
+                self.cancel(cause, context, d);
+            } else {
+                self.end_leftovers(cause, context, d);
+            }
         }
     }
 }

@@ -150,6 +150,8 @@ pub(super) async fn fixture()
         sandbox: sandbox.clone(),
         actor_registry: actor_registry.clone(),
         runs: dir.path().join("run"),
+        written_dirs: Vec::new(),
+        workspace_quota: config.quota.workspace,
         config: config.sweeper.clone(),
     });
     let sessions: Arc<dyn frontend::SessionProvider> = Arc::new(directory.clone());

@@ -15,6 +15,7 @@ import { truncationOf } from "../wire/eventShape";
 import { AnsiText } from "./AnsiText";
 import { EmptyState } from "./EmptyState";
 import { pageSkeleton } from "./lazy";
+import { Leftovers } from "./Leftovers";
 import { TruncationNote } from "./TruncationNote";
 
 /** Number of commands shown at first. */
@@ -63,6 +64,7 @@ export function CommandsTab({ live }: { live: LiveSession }) {
           ))}
         </div>
       )}
+      <Leftovers live={live} />
       {!readOnly && <Prompt live={live} />}
     </div>
   );

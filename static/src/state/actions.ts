@@ -53,6 +53,9 @@ const ACTION_REDUCERS: { [K in keyof ActionArguments]: ActionReducer<K> } = {
     if (draft.session) draft.session = { ...draft.session, budget_usd };
     notice(draft, event, "quiet", budget_usd === null ? "Budget removed" : `Budget: ${cost(budget_usd)}`);
   },
+  kill_process(draft, event) {
+    notice(draft, event, "quiet", `Ending process ${event.args.pid}`);
+  },
   // The resulting events are drawn: `interrupted`, and the state changes.
   interrupt() {},
   pause(draft, event) {

@@ -104,6 +104,11 @@ export class LiveSession {
     this.request({ action: "set_budget", args: { usd } });
   }
 
+  /** Ends a process that a command left behind. */
+  killProcess(pid: number): void {
+    this.request({ action: "kill_process", args: { pid } });
+  }
+
   /**
    * Interrupts the running work. A second call escalates. Ignores a double click, and a repeat
    * while the first request is unsent.

@@ -49,6 +49,10 @@ const OBSERVATION_REDUCERS: ObservationReducers = {
     putRow(draft, { kind: "summary", key: `summary:${seq}`, at, markdown, truncated: truncationOf(event.extras) });
     announce(draft, seq, "Conversation summarised");
   },
+  commands(draft, event) {
+    const { items, more = 0 } = event.extras;
+    draft.leftovers = items.length > 0 ? { items, more, at: event.at } : null;
+  },
   confirm(draft, event) {
     const { request, action, risk, options } = event.extras;
     draft.approval = { request, action, risk, options, explanation: event.content };
@@ -165,6 +169,8 @@ function changeState(draft: ScreenDraft, event: ObservationEvent<"agent_state_ch
   if (state !== "running" || turn_over === true) draft.retry = null;
   if (draft.session) draft.session = { ...draft.session, state, reason: reason ?? null };
   if (state !== "awaiting_confirmation" && state !== "paused") draft.approval = null;
+  // The sandbox's processes end with it.
+  if (["starting", "stopped", "failed", "ended"].includes(state)) draft.leftovers = null;
   if (!ACTIVE_STATES.includes(state)) closeOpenRows(draft, event.at);
   else if (turn_over === true) closeOpenRows(draft, event.at, "stopped", "agent");
   if (state === "starting" || !ACTIVE_STATES.includes(state)) {

@@ -1,6 +1,6 @@
 // Screen state of one session. Built from frames by `reduce`.
 
-import type { AgentState, SandboxPhase, QueueItem, ReasoningEffort, UsageExtras } from "../wire/event";
+import type { AgentState, LeftoverProcess, SandboxPhase, QueueItem, ReasoningEffort, UsageExtras } from "../wire/event";
 import type { Session, ClientRequest, RetryFrame } from "../wire/frame";
 import type { SocketEndReason } from "../wire/socket";
 import type { PlanRow, ApprovalRequest, ChatRow } from "./rows";
@@ -72,6 +72,8 @@ export interface ScreenState {
   effort: ReasoningEffort | null | undefined;
   sandbox: SandboxStatus | null;
   isolation: string | null;
+  /** Processes that commands left behind, as last reported. */
+  leftovers: LeftoverList | null;
   /** Newest plan. */
   plan: PlanRow | null;
   /**
@@ -79,6 +81,14 @@ export interface ScreenState {
    * announced once.
    */
   announcements: readonly Announcement[];
+}
+
+export interface LeftoverList {
+  items: readonly LeftoverProcess[];
+  /** Number of processes beyond `items`. */
+  more: number;
+  /** Time of the report, from which the ages count. */
+  at: string;
 }
 
 export interface Announcement {
@@ -111,6 +121,7 @@ export const emptyState: ScreenState = {
   effort: undefined,
   sandbox: null,
   isolation: null,
+  leftovers: null,
   plan: null,
   announcements: [],
 };

@@ -7,6 +7,7 @@ export type {
   AgentState,
   ApprovalDecision,
   EffortChoice,
+  LeftoverProcess,
   MessageMode,
   PlanItem,
   QueueItem,

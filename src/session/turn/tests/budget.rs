@@ -63,3 +63,10 @@ fn other_failure_of_the_turn_is_still_reported() {
     let outcome = WorkOutcome::Failed { code: "too_many_steps".into(), detail: "40 steps".into() };
     check(&denied(), SessionInput::TurnEnded { turn, outcome }, AgentState::Idle, &["error", "is idle"], &[]);
 }
+
+#[test]
+fn budget_change_is_recorded_in_any_open_session() {
+    let change = |usd| SessionInput::SetBudget { usd };
+    check(&[SessionInput::SessionCreated], change(Some(2.5)), AgentState::Starting, &["set_budget!"], &[]);
+    check(&[SessionInput::SessionCreated, up()], change(None), AgentState::Idle, &["set_budget!"], &[]);
+}

@@ -14,7 +14,7 @@ title: string,
 /**
  * Name by which the agent knows the tool.
  */
-name?: string, input?: JsonValue, locations?: Array<ToolLocation>, } } | { "action": "think", "args": { content: string, } } | { "action": "plan", "args": { content: string, } } | { "action": "finish", "args": { message?: string, } } | { "action": "confirm", "args": { request: string, decision: ApprovalDecision, reason?: string, } } | { "action": "set_model", "args": { model: string, effort?: ReasoningEffort, } } | { "action": "set_budget", "args": { usd: number | null, } } | { "action": "interrupt", "args": Record<symbol, never> } | { "action": "pause", "args": Record<symbol, never> } | { "action": "resume", "args": Record<symbol, never> } | { "action": "stop", "args": Record<symbol, never> } | { "action": "end", "args": Record<symbol, never> };
+name?: string, input?: JsonValue, locations?: Array<ToolLocation>, } } | { "action": "think", "args": { content: string, } } | { "action": "plan", "args": { content: string, } } | { "action": "finish", "args": { message?: string, } } | { "action": "confirm", "args": { request: string, decision: ApprovalDecision, reason?: string, } } | { "action": "set_model", "args": { model: string, effort?: ReasoningEffort, } } | { "action": "set_budget", "args": { usd: number | null, } } | { "action": "kill_process", "args": { pid: number, } } | { "action": "interrupt", "args": Record<symbol, never> } | { "action": "pause", "args": Record<symbol, never> } | { "action": "resume", "args": Record<symbol, never> } | { "action": "stop", "args": Record<symbol, never> } | { "action": "end", "args": Record<symbol, never> };
 
 /**
  * State of the agent, as clients see it.
@@ -29,7 +29,7 @@ export type ApprovalDecision = "allow" | "allow_always" | "deny";
 /**
  * Client request: `"action"` holds its name, `"args"` holds the rest.
  */
-export type ClientRequest = { "action": "initialize", "args": { model?: string, directory?: string, agent_cls?: string, image?: string, title?: string, effort?: EffortChoice, } } | { "action": "start", "args": { task: string, } } | { "action": "message", "args": { content: string, mode?: MessageMode, attachments?: Array<string>, } } | { "action": "run", "args": { command: string, } } | { "action": "read", "args": { path: string, } } | { "action": "write", "args": { path: string, content: string, } } | { "action": "browse", "args": { url: string, } } | { "action": "interrupt", "args": Record<symbol, never> } | { "action": "pause", "args": Record<symbol, never> } | { "action": "resume", "args": Record<symbol, never> } | { "action": "stop", "args": Record<symbol, never> } | { "action": "end", "args": Record<symbol, never> } | { "action": "confirm", "args": { request: string, decision: ApprovalDecision, reason?: string, } } | { "action": "edit_queue", "args": { item: string, content?: string, remove?: boolean, } } | { "action": "set_model", "args": { model: string, } } | { "action": "set_budget", "args": { usd: number | null, } } | { "action": "ping", "args": Record<symbol, never> };
+export type ClientRequest = { "action": "initialize", "args": { model?: string, directory?: string, agent_cls?: string, image?: string, title?: string, effort?: EffortChoice, } } | { "action": "start", "args": { task: string, } } | { "action": "message", "args": { content: string, mode?: MessageMode, attachments?: Array<string>, } } | { "action": "run", "args": { command: string, } } | { "action": "read", "args": { path: string, } } | { "action": "write", "args": { path: string, content: string, } } | { "action": "browse", "args": { url: string, } } | { "action": "interrupt", "args": Record<symbol, never> } | { "action": "pause", "args": Record<symbol, never> } | { "action": "resume", "args": Record<symbol, never> } | { "action": "stop", "args": Record<symbol, never> } | { "action": "end", "args": Record<symbol, never> } | { "action": "confirm", "args": { request: string, decision: ApprovalDecision, reason?: string, } } | { "action": "edit_queue", "args": { item: string, content?: string, remove?: boolean, } } | { "action": "set_model", "args": { model: string, } } | { "action": "set_budget", "args": { usd: number | null, } } | { "action": "kill_process", "args": { pid: number, } } | { "action": "ping", "args": Record<symbol, never> };
 
 /**
  * Next piece of an item. Exactly one durable event with the same `item` ends the item, and holds
@@ -96,6 +96,23 @@ export type FileChangeKind = "created" | "modified" | "deleted" | "moved";
 export type JsonValue = number | string | boolean | Array<JsonValue> | { [key in string]: JsonValue } | null;
 
 /**
+ * Process that goes on after the command that started it has ended.
+ */
+export type LeftoverProcess = { pid: number, 
+/**
+ * Command line, abbreviated.
+ */
+name: string, 
+/**
+ * Time since its start, in seconds.
+ */
+age_s: number, 
+/**
+ * Resident memory.
+ */
+memory_bytes: number, };
+
+/**
  * Time at which a message reaches an agent that is working.
  */
 export type MessageMode = "queue" | "steer" | "interrupt";
@@ -148,7 +165,11 @@ dropped_bytes: number,
 /**
  * Number of newest messages of the model's conversation that stay as they were.
  */
-kept: number, } } | { "observation": "confirm", "extras": { request: string, action: string, risk: string, options: Array<ApprovalDecision>, } } | { "observation": "confirmed", "extras": { request: string, decision: ApprovalDecision, } } | { "observation": "usage", "extras": ModelUsage } | { "observation": "agent_state_changed", "extras": { agent_state: AgentState, reason?: string, 
+kept: number, } } | { "observation": "commands", "extras": { items: Array<LeftoverProcess>, 
+/**
+ * Number of further processes, which `items` leaves out.
+ */
+more?: number, } } | { "observation": "confirm", "extras": { request: string, action: string, risk: string, options: Array<ApprovalDecision>, } } | { "observation": "confirmed", "extras": { request: string, decision: ApprovalDecision, } } | { "observation": "usage", "extras": ModelUsage } | { "observation": "agent_state_changed", "extras": { agent_state: AgentState, reason?: string, 
 /**
  * Start of the state, or of the reported change within the state: RFC 3339.
  */
