@@ -14,7 +14,9 @@ use std::{
 use serde::Serialize;
 
 /// Type of an actor.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, Serialize, strum::IntoStaticStr, strum::VariantArray)]
+#[derive(
+    Debug, Clone, Copy, PartialEq, Eq, Hash, Serialize, strum::IntoStaticStr, strum::VariantArray, utoipa::ToSchema,
+)]
 #[serde(rename_all = "snake_case")]
 #[strum(serialize_all = "snake_case")]
 pub enum ActorKind {
@@ -68,9 +70,7 @@ pub struct ActorEntry {
 
 /// Row of `GET /api/admin/actors`.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, utoipa::ToSchema)]
-#[schema(as = Row)]
 pub struct ActorStatus {
-    #[schema(value_type = String, example = "session")]
     pub kind: ActorKind,
     /// Id, unique in this process and never reused. Ascending with the time of registration.
     #[schema(example = "7")]

@@ -14,6 +14,7 @@
 //! | [`data`] | data directory: layout, access rights, lock, access token |
 //! | [`telemetry`] [`clock`] | logs and metrics; the wall clock |
 //! | [`terminal`] | output of the command line, with foreign text escaped |
+//! | `api_schema` | schemas of the OpenAPI document: texts with limits, and types of the wire |
 //! | [`actor_registry`] | live actors, as `GET /api/admin/actors` lists them |
 //! | [`allocator`] | memory allocator |
 //! | [`net`] | listener, connections that leave HTTP, threads by key, wake batches |
@@ -43,6 +44,7 @@
 
 pub mod actor_registry;
 pub mod allocator;
+mod api_schema;
 pub mod cli;
 pub mod clock;
 pub mod config;

@@ -11,7 +11,7 @@ use std::{
 
 /// Layers, lowest first. Modules of one layer do not import each other; the lowest layer is exempt.
 const LAYERS: [&[&str]; 11] = [
-    &["config", "telemetry", "actor_registry", "clock", "data", "allocator", "net", "terminal"],
+    &["config", "telemetry", "actor_registry", "api_schema", "clock", "data", "allocator", "net", "terminal"],
     &["store", "sandbox", "gateway"],
     &["session"],
     &["frontend", "link"],
@@ -30,7 +30,7 @@ const LAYERS: [&[&str]; 11] = [
 /// are above all others.
 #[rustfmt::skip]
 const INNER_LAYERS: &[(&str, &str)] = &[
-    ("session", "effect request_error spending title usage view < budget transition < broadcast turn < messages render < pending < actor < commit decide < handlers reports request restart < testkit"),
+    ("session", "effect request_error spending title usage view < budget names transition < broadcast turn < messages render < pending < actor < commit decide < handlers reports request restart < testkit"),
     ("web", "assets wrong_tokens route_table < auth < error < request state < event_reads event_stream middleware < routes < openapi"),
 ];
 

@@ -8,7 +8,7 @@ use super::{Create, CreatedSession, Directory, NewSession, SessionSlot, request_
 use crate::{
     clock,
     session::{
-        RequestError, Session, check_name, check_title, initial_state,
+        RequestError, Session, check_directory, check_name, check_title, initial_state,
         messages::{GetView, StartTask},
     },
     store::{CreateOutcome, JournalUsage, OpaqueState, SessionId, SessionRecord, UsageTotals},
@@ -124,18 +124,16 @@ impl Directory {
 
     fn record(&self, id: SessionId, new: &NewSession, key: Option<String>) -> Result<SessionRecord, RequestError> {
         check_title(new.title.as_deref())?;
-        for (what, name) in
-            [("agent", &new.agent), ("model", &new.model), ("image", &new.image), ("directory", &new.directory)]
-        {
+        for (what, name) in [("agent", &new.agent), ("model", &new.model), ("image", &new.image)] {
             check_name(what, name.as_deref().unwrap_or_default())?;
         }
+        new.directory.as_deref().map_or(Ok(()), check_directory)?;
         let model = new.model.clone().filter(|model| !model.is_empty()).unwrap_or_else(|| self.gateway.default_model());
         self.gateway.ready(&model).map_err(|e| RequestError::BadArgs(e.to_string()))?;
         let agent = new.agent.clone().unwrap_or_else(|| AGENT.to_owned());
         if agent != AGENT {
             return Err(RequestError::BadArgs(format!("no agent `{agent}`; the known agents are `{AGENT}`")));
         }
-        check_directory(new.directory.as_deref())?;
         if new.task.as_ref().is_some_and(|task| task.trim().is_empty()) {
             return Err(RequestError::BadArgs("`task` is empty; leave it out, or state the task".to_owned()));
         }
@@ -169,24 +167,4 @@ impl Directory {
             actor_state: OpaqueState::default(),
         })
     }
-}
-
-/// Checks the working directory of a new session. The path is shown to people and stored with each
-/// command, so a single plain path is required.
-///
-/// # Errors
-/// [`RequestError::BadArgs`] for a relative path, a `..`, or a control character.
-fn check_directory(directory: Option<&str>) -> Result<(), RequestError> {
-    let Some(directory) = directory else { return Ok(()) };
-    let reason = if directory.chars().any(char::is_control) {
-        // The path is left out of the text: a terminal may show the text.
-        "`directory` has a control character, such as a line break; remove it from the path".to_owned()
-    } else if !directory.starts_with('/') {
-        format!("`directory` must be an absolute path inside the sandbox, not `{directory}`")
-    } else if directory.split('/').any(|part| part == "..") {
-        format!("`directory` must not contain `..`, but is `{directory}`; give the resolved path")
-    } else {
-        return Ok(());
-    };
-    Err(RequestError::BadArgs(reason))
 }

@@ -4,35 +4,49 @@ use actix::prelude::*;
 use greenroom_protocol::action::EffortChoice;
 use tokio::sync::oneshot;
 
+use super::AGENT;
 use crate::{
+    api_schema::{EffortChoiceSchema, FilledTextSchema, api_schema, text},
     net::ThreadIndex,
-    session::{IdempotencyKey, RequestError, Session, SessionView},
+    session::{DirectorySchema, IdempotencyKey, NameSchema, RequestError, Session, SessionView, TitleSchema},
     store::SessionId,
 };
+
+api_schema! {
+    AgentNameSchema as "AgentName" = text()
+        .description(Some("Agent that works in a session."))
+        .enum_values(Some([AGENT]));
+}
 
 /// Settings of a new session. Each field has a default.
 #[derive(Debug, Clone, Default, PartialEq, serde::Serialize, serde::Deserialize, utoipa::ToSchema)]
 #[serde(deny_unknown_fields)]
 pub struct NewSession {
     /// Title. Defaults to the task's first line.
+    #[schema(value_type = Option<TitleSchema>)]
     pub title: Option<String>,
     /// Agent, from `GET /api/options`: `agents`.
+    #[schema(value_type = Option<AgentNameSchema>)]
     pub agent: Option<String>,
     /// Model, from `GET /api/options`: `models`.
+    #[schema(value_type = Option<NameSchema>)]
     pub model: Option<String>,
-    /// Reasoning effort: `default` (the model's own), `minimal`, `low`, `medium` or `high`.
-    /// Defaults to `defaults.effort` of `GET /api/options`.
+    /// Reasoning effort. Defaults to `defaults.effort` of `GET /api/options`.
     // Left out of the JSON, so that requests keep the digests of earlier versions.
     #[serde(default, skip_serializing_if = "Option::is_none")]
-    #[schema(value_type = Option<String>, example = "high")]
+    #[schema(value_type = Option<EffortChoiceSchema>)]
     pub effort: Option<EffortChoice>,
     /// Image of the sandbox, if the driver has images.
+    #[schema(value_type = Option<NameSchema>)]
     pub image: Option<String>,
     /// Working directory of commands, inside the sandbox. Defaults to the workspace.
+    #[schema(value_type = Option<DirectorySchema>)]
     pub directory: Option<String>,
     /// First task. The session starts to work at once.
+    #[schema(value_type = Option<FilledTextSchema>)]
     pub task: Option<String>,
     /// Budget in USD. Model calls are rejected once the budget is spent.
+    #[schema(exclusive_minimum = 0.0)]
     pub budget_usd: Option<f64>,
 }
 

@@ -195,10 +195,11 @@ pub enum ModelCallDenied {
 }
 
 /// Model that a client may choose.
-#[derive(Debug, Clone, PartialEq, Eq, serde::Serialize)]
+#[derive(Debug, Clone, PartialEq, Eq, serde::Serialize, utoipa::ToSchema)]
 pub struct ModelChoice {
     /// Model name used by sessions.
     pub name: String,
+    #[schema(value_type = crate::api_schema::ProviderApiSchema)]
     pub api: ProviderApi,
     /// True for the scripted demo model.
     pub demo: bool,

@@ -48,6 +48,7 @@ pub use run_dir::RunDir;
 pub use tree_owner::change_owner;
 pub use volume_exposure::{DataDirExposed, check_volumes_exclude};
 pub use volume_warnings::{VolumeWarning, volume_warnings};
+pub(crate) use workspace::WorkspacePathSchema;
 pub use workspace::{ExistingFilePolicy, InnerPath, InvalidInnerPath, UploadOutcome, WorkspaceDirs, session_dir};
 
 /// Specification of one sandbox.

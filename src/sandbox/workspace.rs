@@ -19,12 +19,34 @@ use rustix::{
     io::Errno,
 };
 
-use crate::store::SessionId;
+use crate::{
+    api_schema::{api_schema, text},
+    store::SessionId,
+};
 
 /// Longest path inside a workspace, bytes.
 const PATH_BYTES: usize = 1024;
 /// Highest number of parts of a path inside a workspace.
 const PATH_PARTS: usize = 32;
+/// Longest part of a path inside a workspace, bytes.
+const PART_BYTES: usize = 255;
+
+api_schema! {
+    pub(crate) WorkspacePathSchema as "WorkspacePath" = text()
+        .description(Some(format!(
+            "Path inside a workspace: at most {PATH_BYTES} bytes of UTF-8 in at most {PATH_PARTS} parts of at most \
+             {PART_BYTES} bytes, without `..`, `.`, empty parts and control characters."
+        )))
+        .max_length(Some(PATH_BYTES))
+        .pattern(Some(format!("^{PART}(/{PART}){{0,{}}}$", PATH_PARTS - 1)));
+}
+
+/// Pattern of one part of a path.
+const PART: &str = concat!(
+    r"([^./\u0000-\u001f\u007f-\u009f][^/\u0000-\u001f\u007f-\u009f]*",
+    r"|\.[^./\u0000-\u001f\u007f-\u009f][^/\u0000-\u001f\u007f-\u009f]*",
+    r"|\.\.[^/\u0000-\u001f\u007f-\u009f]+)"
+);
 
 /// Location and owner of the sessions' workspaces.
 #[derive(Debug, Clone)]
@@ -45,9 +67,12 @@ pub struct InnerPath {
     name: String,
 }
 
-/// Rejected path, in the client's spelling.
+/// Rejected path, in the client's spelling, with control characters escaped.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
-#[error("`{0}` is no path inside the workspace; write it like `notes/todo.md`, without `..`, `.` or empty parts")]
+#[error(
+    "`{0}` is no path inside the workspace; write it like `notes/todo.md`, without `..`, `.`, empty parts and control \
+     characters"
+)]
 pub struct InvalidInnerPath(String);
 
 impl InnerPath {
@@ -62,7 +87,9 @@ impl std::str::FromStr for InnerPath {
 
     fn from_str(text: &str) -> Result<InnerPath, InvalidInnerPath> {
         let parts: Vec<&str> = text.split('/').collect();
-        let is_name = |part: &&str| !matches!(*part, "" | "." | "..") && part.len() <= 255 && !part.contains('\0');
+        let is_name = |part: &&str| {
+            !matches!(*part, "" | "." | "..") && part.len() <= PART_BYTES && !part.chars().any(char::is_control)
+        };
         match parts.split_last() {
             Some((name, dirs))
                 if text.len() <= PATH_BYTES && parts.len() <= PATH_PARTS && parts.iter().all(is_name) =>
@@ -70,7 +97,10 @@ impl std::str::FromStr for InnerPath {
                 let dirs = dirs.iter().map(|dir| (*dir).to_owned()).collect();
                 Ok(InnerPath { dirs, name: (*name).to_owned() })
             }
-            _ => Err(InvalidInnerPath(text.to_owned())),
+            _ => {
+                let escaped = |c: char| if c.is_control() { c.escape_default().to_string() } else { c.to_string() };
+                Err(InvalidInnerPath(text.chars().map(escaped).collect()))
+            }
         }
     }
 }

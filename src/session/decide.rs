@@ -8,6 +8,7 @@ use tracing::error;
 
 use super::{
     actor::Session,
+    names::{check_name, check_title},
     pending::CommitReply,
     request_error::RequestError,
     title::title_of,
@@ -19,14 +20,6 @@ use crate::{
     sandbox::SandboxIsolation,
     store::{Seq, SessionRecord},
 };
-
-/// Longest title that a client may give, in characters.
-///
-/// Every session list contains the title, and memory holds it as long as the session is known.
-const MAX_TITLE_CHARS: usize = 200;
-/// Longest other name that a client may give, in bytes. The reasons are those of
-/// [`MAX_TITLE_CHARS`].
-const MAX_NAME_BYTES: usize = 1024;
 
 impl Session {
     /// Decides and commits an input that has no sender to answer.
@@ -111,27 +104,5 @@ impl Session {
             };
             self.escalation_timer = Some(ctx.run_later(Duration::from_millis(ms), due));
         }
-    }
-}
-
-/// Checks the length of a title.
-///
-/// # Errors
-/// Returns [`RequestError::BadArgs`] for a title of more than 200 characters.
-pub fn check_title(title: Option<&str>) -> Result<(), RequestError> {
-    match title.map_or(0, |title| title.chars().count()) {
-        0..=MAX_TITLE_CHARS => Ok(()),
-        count => Err(RequestError::BadArgs(format!("`title` has {count} characters; it may have {MAX_TITLE_CHARS}"))),
-    }
-}
-
-/// Checks the length of the name that is given for the argument `what`.
-///
-/// # Errors
-/// Returns [`RequestError::BadArgs`] for a name of more than 1,024 bytes.
-pub fn check_name(what: &str, name: &str) -> Result<(), RequestError> {
-    match name.len() {
-        0..=MAX_NAME_BYTES => Ok(()),
-        bytes => Err(RequestError::BadArgs(format!("`{what}` has {bytes} bytes; it may have {MAX_NAME_BYTES}"))),
     }
 }

@@ -26,6 +26,7 @@ pub mod effect;
 mod handlers;
 mod journal_quota;
 pub mod messages;
+mod names;
 mod pending;
 mod render;
 mod reports;
@@ -41,11 +42,12 @@ mod turn;
 mod usage;
 mod view;
 
+pub(crate) use self::names::{DirectorySchema, ModelNameSchema, NameSchema, TitleSchema};
 pub use self::{
     actor::{LinkFactory, ModelCheck, Session, SessionDeps},
     broadcast::{DeliveryPoll, DeltaChunk, DeltaPositions, SessionBroadcast, Subscription},
     budget::SessionBudget,
-    decide::{check_name, check_title},
+    names::{check_directory, check_name, check_title},
     reports::is_batchable,
     request::{CallError, SessionRequest, request_with_retry, send_request},
     request_error::RequestError,

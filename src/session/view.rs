@@ -3,23 +3,25 @@
 use greenroom_protocol::{link::ReasoningEffort, observation::AgentState};
 use serde::Serialize;
 
-use crate::store::{Seq, SessionId, SessionSnapshot, UsageTotals};
+use crate::{
+    api_schema::{AgentStateSchema, ReasoningEffortSchema},
+    store::{Seq, SessionId, SessionSnapshot, UsageTotals},
+};
 
 /// Session object `{id, title, state, …}` of docs/reference/rest.md.
 #[derive(Debug, Clone, PartialEq, Serialize, utoipa::ToSchema)]
-#[schema(as = View)]
+#[schema(as = Session)]
 pub struct SessionView {
-    #[schema(value_type = String, example = "01KAHTXV3M9W6N2Q4ZB8C5R7DE")]
     pub id: SessionId,
     pub title: String,
-    #[schema(value_type = String, example = "idle")]
+    #[schema(value_type = AgentStateSchema)]
     pub state: AgentState,
     /// Reason for the state, if the state needs one.
     pub reason: Option<String>,
     pub agent: String,
     pub model: String,
     /// Reasoning effort. `null`: the model's own default.
-    #[schema(value_type = Option<String>, example = "high")]
+    #[schema(value_type = Option<ReasoningEffortSchema>)]
     pub effort: Option<ReasoningEffort>,
     pub image: Option<String>,
     /// Sandbox driver: `docker` or `process`.
@@ -31,7 +33,6 @@ pub struct SessionView {
     pub last_seq: Seq,
     /// Number of clients that are attached now.
     pub attached: usize,
-    #[schema(value_type = Object)]
     pub usage: UsageTotals,
     pub budget_usd: Option<f64>,
     pub archived: bool,

@@ -8,8 +8,10 @@ use super::{
     SessionId, SessionListing, SessionQuery, SessionRecord, SessionSnapshot, StoreError, session_change::SessionEntry,
 };
 
-const DEFAULT_PAGE_SIZE: usize = 50;
-const MAX_PAGE_SIZE: usize = 500;
+/// Page size of a query that names none.
+pub const DEFAULT_PAGE_SIZE: usize = 50;
+/// Largest page size. A larger one counts as this.
+pub const MAX_PAGE_SIZE: usize = 500;
 
 /// Sort key of a list: newest activity first.
 ///

@@ -30,10 +30,12 @@ use greenroom_protocol::{link::ReasoningEffort, observation::AgentState};
 use serde::{Deserialize, Deserializer, Serialize, Serializer, ser};
 use serde_json::value::RawValue;
 
+pub use self::listing::{DEFAULT_PAGE_SIZE, MAX_PAGE_SIZE};
 pub use self::open::{OpenError, open, open_durable, open_to_read};
 
 /// Identifier of a session: a ULID. Ids sort by creation time.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, PartialOrd, Ord, Serialize, Deserialize)]
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, PartialOrd, Ord, Serialize, Deserialize, utoipa::ToSchema)]
+#[schema(value_type = String, pattern = "^[0-7][0-9A-HJKMNP-TV-Z]{25}$", example = "01KAHTXV3M9W6N2Q4ZB8C5R7DE")]
 #[serde(transparent)]
 pub struct SessionId(ulid::Ulid);
 
@@ -237,7 +239,7 @@ impl<'de> Deserialize<'de> for OpaqueState {
 }
 
 /// Tokens and cost of a session so far.
-#[derive(Debug, Clone, Default, PartialEq, Serialize, Deserialize)]
+#[derive(Debug, Clone, Default, PartialEq, Serialize, Deserialize, utoipa::ToSchema)]
 pub struct UsageTotals {
     pub input_tokens: u64,
     pub output_tokens: u64,
@@ -305,7 +307,7 @@ pub struct SessionQuery {
     pub text: Option<String>,
     pub state: Option<AgentState>,
     pub archived: Option<bool>,
-    /// Page size. 0 means 50; the maximum is 500.
+    /// Page size. 0 means [`DEFAULT_PAGE_SIZE`]; the maximum is [`MAX_PAGE_SIZE`].
     pub limit: usize,
     /// End of the previous page: its `next_cursor`.
     pub cursor: Option<String>,

@@ -17,6 +17,7 @@ use serde::Serialize;
 
 use super::auth::AuthError;
 use crate::{
+    api_schema::ErrorBodySchema,
     net::{WsHandshakeError, check_ws_handshake},
     sandbox::SandboxError,
     session::RequestError,
@@ -35,7 +36,7 @@ pub(super) struct ApiError {
 /// Error answer: `{"error": {"code", "message"}}`.
 #[derive(Serialize, utoipa::ToSchema)]
 pub(super) struct ErrorAnswer {
-    #[schema(value_type = Object, example = json!({"code": "not_found", "message": "no session `01J…`"}))]
+    #[schema(value_type = ErrorBodySchema)]
     error: ErrorBody,
 }
 

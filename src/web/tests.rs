@@ -1,7 +1,9 @@
 mod access;
+mod contract;
 mod errors;
 mod files;
 mod fixture;
+mod openapi;
 mod operators;
 mod pages;
 mod sessions;

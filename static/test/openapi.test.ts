@@ -10,13 +10,19 @@ const api: OpenApiDocument = {
         summary: "Make one.",
         parameters: [{ name: "Idempotency-Key", in: "header", schema: { type: ["string", "null"] } }],
         requestBody: { content: { "application/json": { schema: { $ref: "#/components/schemas/NewThing" } } } },
-        responses: { "201": { description: "made", content: { "application/json": { schema: { $ref: "#/x/Thing" } } } } },
+        responses: {
+          "201": { description: "made", content: { "application/json": { schema: { $ref: "#/x/Thing" } } } },
+          "401": { $ref: "#/components/responses/Unauthorized" },
+        },
       },
       get: { tags: ["things"], responses: { "200": {} } },
     },
     "/healthz": { get: {} },
     "/api/sessions": { get: { tags: ["sessions"] } },
-    "/api/things/{id}": { get: { tags: ["things"], parameters: [{ name: "id", in: "path", required: true }] } },
+    "/api/things/{id}": {
+      get: { tags: ["things"], parameters: [{ name: "id", in: "path", required: true }] },
+      put: { tags: ["things"], requestBody: { content: { "image/png": { schema: { type: "string" } } } } },
+    },
   },
   components: {
     schemas: {
@@ -32,7 +38,7 @@ test("operations are grouped by tag in the usual order of methods", () => {
   const told = apiGroups(api).map(({ name, operations }) => [name, operations.map((o) => `${o.method} ${o.path}`)]);
   assert.deepEqual(told, [
     ["sessions", ["GET /api/sessions"]],
-    ["things", ["GET /api/things", "POST /api/things", "GET /api/things/{id}"]],
+    ["things", ["GET /api/things", "POST /api/things", "GET /api/things/{id}", "PUT /api/things/{id}"]],
     ["other", ["GET /healthz"]],
   ]);
 });
@@ -45,11 +51,13 @@ test("operation lists its parameters, answers and curl call", () => {
     { name: "title", where: "body", type: "string", required: true, description: "What it is called." },
     { name: "size", where: "body", type: "integer", required: false, description: "" },
   ]);
-  assert.deepEqual(post.answers, [{ status: "201", what: "Thing: made" }]);
+  assert.deepEqual(post.answers, [{ status: "201", what: "Thing: made" }, { status: "401", what: "" }]);
   assert.match(post.curl, /-X POST .* -d '\{"title":"…"\}' "http:\/\/127\.0\.0\.1:3000\/api\/things"$/);
   const get = apiGroups(api)[1]!.operations[2]!;
   assert.match(get.curl, /things\/\$ID"$/);
   assert.doesNotMatch(get.curl, /-X|-d/);
+  const put = apiGroups(api)[1]!.operations[3]!;
+  assert.match(put.curl, /-X PUT -H "Content-Type: image\/png" --data-binary @FILE "http/);
 });
 
 test("type names", () => {

@@ -177,3 +177,71 @@ async fn stream_is_listed_and_ends_with_token_and_server() {
     let (_, _ended) = server.terminate().await;
     assert!(second.next().await.is_none(), "the server has ended");
 }
+
+/// Returns the rest of a stream: the durable events, and the names of the others.
+async fn read_to_end(stream: &mut SseClient) -> (Vec<Value>, Vec<String>) {
+    let (mut events, mut others) = (Vec::new(), Vec::new());
+    while let Some((name, id, data)) = stream.next().await {
+        assert_ne!(name, "error", "a browser reserves the name for its connection: {data}");
+        match id {
+            Some(_) => events.push(data),
+            None => others.push(name),
+        }
+    }
+    (events, others)
+}
+
+#[tokio::test]
+async fn stream_ends_with_its_session() {
+    let server = TestServer::start(TestServerOptions::new(TestDriver::Process)).await;
+    let session_id = server.rest.start("print hello").await;
+    server.rest.until_state(&session_id, "idle").await;
+    let before = server.rest.events(&session_id).await;
+    let mut whole = SseClient::open(&server.rest, &session_id, "", None).await;
+    let mut tail = SseClient::open(&server.rest, &session_id, "?after=tail", None).await;
+    let path = format!("/api/sessions/{session_id}/events");
+    assert_eq!(server.rest.get(&format!("{path}?after=tail")).await.expect(200)["items"], json!([]));
+    server.rest.delete(&format!("/api/sessions/{session_id}")).await.expect(200);
+
+    let all = server.rest.events(&session_id).await;
+    assert_eq!(read_to_end(&mut whole).await, (all.clone(), vec!["closing".to_owned()]));
+    assert_eq!(read_to_end(&mut tail).await, (all[before.len()..].to_vec(), vec!["closing".to_owned()]));
+    for (query, events) in
+        [("", &all[..]), ("?after=tail", &[]), ("?kind=nothing", &[]), ("?last=2", &all[all.len() - 2..])]
+    {
+        let mut past = SseClient::open(&server.rest, &session_id, query, None).await;
+        assert_eq!(read_to_end(&mut past).await, (events.to_vec(), vec!["closing".to_owned()]), "{query}");
+    }
+    // A browser reconnects for ever, unless the answer has no content.
+    let resume = |last: usize| {
+        let request = server.rest.request(Method::GET, &path).header("accept", "text/event-stream");
+        send(request.header("last-event-id", last.to_string()))
+    };
+    let resumed = resume(all.len() - 1).await;
+    assert!(resumed.status == 200 && resumed.text.contains("event: closing"), "{}", resumed.text);
+    assert_eq!(resume(all.len()).await.expect(204), Value::Null);
+    server.leaves_nothing().await;
+}
+
+#[tokio::test]
+async fn stream_of_a_purged_session_ends() {
+    let server = TestServer::start(TestServerOptions::new(TestDriver::Process)).await;
+    let session_id = server.rest.create(json!({})).await;
+    server.rest.until_state(&session_id, "idle").await;
+    let mut stream = SseClient::open(&server.rest, &session_id, "?after=tail", None).await;
+    server.rest.delete(&format!("/api/sessions/{session_id}?purge=true")).await.expect(204);
+    let (_, others) = read_to_end(&mut stream).await;
+    assert_eq!(others, ["closing"]);
+    server.leaves_nothing().await;
+}
+
+/// Clients that are generated from the OpenAPI document accept all types that it lists.
+#[tokio::test]
+async fn client_that_accepts_json_too_gets_a_page() {
+    let server = TestServer::start(TestServerOptions::new(TestDriver::Process)).await;
+    let session_id = server.rest.create(json!({})).await;
+    let request = server.rest.request(Method::GET, &format!("/api/sessions/{session_id}/events"));
+    let page = send(request.header("accept", "text/event-stream, application/json")).await.expect(200);
+    assert!(page["items"].is_array(), "{page}");
+    server.leaves_nothing().await;
+}

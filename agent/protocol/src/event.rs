@@ -6,6 +6,7 @@ use crate::{Action, Observation, observation::OpaqueFields};
 
 /// Entry of a session's journal, exactly as a client receives it.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+#[cfg_attr(test, derive(schemars::JsonSchema))]
 pub struct Event {
     /// Number of the event in its session: 1, 2, 3 … without gaps. Assigned by the server, never by
     /// the agent.
@@ -39,6 +40,7 @@ pub enum EventSource {
 
 /// Content of an event: an action, an observation, or a kind unknown to this version.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+#[cfg_attr(test, derive(schemars::JsonSchema))]
 #[serde(untagged)]
 pub enum EventBody {
     Action(Action),
@@ -47,6 +49,7 @@ pub enum EventBody {
     ///
     /// A kind unknown to this version, from a newer agent or an older journal. On the way
     /// out, also an observation with more fields than its type ([`Observation::with_truncation`]).
+    #[cfg_attr(test, schemars(skip))]
     Opaque(OpaqueFields),
 }
 

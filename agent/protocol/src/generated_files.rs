@@ -1,20 +1,22 @@
-//! Files generated from the wire's types and declarations: types and tables of the page, and tables
-//! of docs/protocol.md.
+//! Files generated from the wire's types and declarations: types and tables of the page, schemas of
+//! the OpenAPI document, and tables of docs/protocol.md.
 //!
 //! Each test fails if its file is stale. `cargo xtask wire` renews the files.
 
 use std::{collections::BTreeMap, env, fmt::Write as _, fs, path::Path};
 
-use schemars::JsonSchema;
+use schemars::{JsonSchema, generate::SchemaSettings};
 use serde_json::Value;
 use ts_rs::{Config, TS, TypeVisitor};
 
 use crate::{
-    Action, CLIENT_FRAME_LIMIT, CONTENT_LIMIT, Delta, EventSource, FULL_TEXT_LIMIT, ObservationKind, REQUEST_ID_LIMIT,
-    RetryFrame,
-    client::{ClientRequest, ErrorFrame, StatusFrame},
+    Action, CLIENT_FRAME_LIMIT, CONTENT_LIMIT, Delta, Event, EventSource, FULL_TEXT_LIMIT, ObservationKind,
+    REQUEST_ID_LIMIT, RetryFrame,
+    action::{EffortChoice, MessageMode},
+    client::{ClientRequest, ErrorBody, ErrorFrame, StatusFrame},
     declarations::{ACTIONS, KindDeclaration, OBSERVATIONS},
-    link::{EVENT_LIMIT, VALUES_LIMIT},
+    link::{EVENT_LIMIT, ProviderApi, ReasoningEffort, VALUES_LIMIT},
+    observation::AgentState,
     tool::ToolKind,
 };
 
@@ -102,6 +104,24 @@ fn tables_of_the_documentation_are_current() {
     let rows = limits.iter().map(|(what, limit)| format!("| {what} | {limit} |\n"));
     replace_table(&mut text, "limits", "| what | at most |\n|---|---|\n", rows);
     check_current(path, &text);
+}
+
+#[test]
+fn schemas_of_the_openapi_document_are_current() {
+    let settings =
+        SchemaSettings::draft2020_12().with(|settings| settings.definitions_path = "/components/schemas".into());
+    // Types that the document refers to. The types in their fields follow.
+    let mut generator = settings.into_generator();
+    generator.subschema_for::<Event>();
+    generator.subschema_for::<AgentState>();
+    generator.subschema_for::<EffortChoice>();
+    generator.subschema_for::<ErrorBody>();
+    generator.subschema_for::<MessageMode>();
+    generator.subschema_for::<ProviderApi>();
+    generator.subschema_for::<ReasoningEffort>();
+    let schemas = Value::Object(generator.take_definitions(true));
+    let file = serde_json::to_string_pretty(&schemas).expect("a schema is JSON") + "\n";
+    check_current("src/wire_schemas.json", &file);
 }
 
 /// Collects the TypeScript declarations of types and of the types in their fields.

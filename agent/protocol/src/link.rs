@@ -234,6 +234,7 @@ pub struct AgentProgram {
 
 /// Wire format of a provider.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
+#[cfg_attr(test, derive(schemars::JsonSchema))]
 #[serde(rename_all = "snake_case")]
 pub enum ProviderApi {
     /// `POST /anthropic/v1/messages`

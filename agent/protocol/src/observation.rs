@@ -11,6 +11,7 @@ use crate::{
 
 /// Recorded observation of an event: text in `content`, the rest by kind in `extras`.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+#[cfg_attr(test, derive(schemars::JsonSchema))]
 pub struct Observation {
     #[serde(flatten)]
     pub kind: ObservationKind,

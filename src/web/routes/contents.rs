@@ -7,9 +7,10 @@ use bytes::Bytes;
 use futures::{Stream, StreamExt};
 
 use crate::{
+    api_schema::BinarySchema,
     store::{SessionId, Store, StoreError},
     web::{
-        error::{ApiError, ApiResult, ErrorAnswer},
+        error::{ApiError, ApiResult},
         request::SessionPath,
         route_table::documented_routes,
         state::WebServices,
@@ -20,8 +21,9 @@ documented_routes![content];
 
 /// Downloads a content that is too large for its event.
 #[utoipa::path(get, path = "/api/sessions/{id}/contents/{name}", tag = "journal",
-    params(("id" = String, Path), ("name" = String, Path)),
-    responses((status = 200, body = Vec<u8>), (status = 404, body = ErrorAnswer)))]
+    params(SessionPath, ("name" = String, Path, description = "Name of the content, the last part of its `href`.")),
+    responses((status = 200, body = BinarySchema, content_type = "application/octet-stream",
+        description = "The whole content, as a download.")))]
 async fn content(services: Data<WebServices>, id: SessionPath, req: HttpRequest) -> ApiResult {
     let name = req.match_info().query("name");
     let content = services.store.content(id.0, name, 0, CONTENT_PART).await?;

@@ -3,14 +3,19 @@
 use actix_web::{HttpRequest, HttpResponse, web::Data};
 use bytes::{BufMut, BytesMut};
 use serde::Deserialize;
+use utoipa::openapi::{
+    OneOfBuilder, Ref,
+    schema::{Array, ObjectBuilder},
+};
 
 use crate::{
+    api_schema::{api_schema, text},
     store::{JournalEvent, ReadLimit, Seq, SessionId, Store, damage::read_past_damage},
     web::{
-        error::{ApiError, ApiResult, ErrorAnswer},
+        error::{ApiError, ApiResult},
         event_reads::{CHUNK, filter_kind, json_array, newest},
         event_stream,
-        request::{QueryParams, SessionPath},
+        request::{AfterParam, LastEventIdHeader, QueryNumber, QueryParams, SessionPath},
         route_table::documented_routes,
         state::WebServices,
     },
@@ -18,19 +23,44 @@ use crate::{
 
 documented_routes![events];
 
+/// Largest number of events in an answer whose client names none.
+const DEFAULT_EVENTS: usize = 100;
+
+api_schema! {
+    /// Answer with events, which are copied from the journal and never parsed.
+    EventPageSchema as "EventPage" = ObjectBuilder::new()
+        .description(Some("Events of a session."))
+        .property("items", Array::new(Ref::from_schema_name("Event")))
+        .required("items")
+        .property(
+            "last_seq",
+            QueryNumber::schema().description(Some("Number of the session's newest event, in the answer or not.")),
+        )
+        .required("last_seq");
+    AfterSchema as "After" = OneOfBuilder::new()
+        .item(QueryNumber::schema())
+        .item(text().enum_values(Some(["tail"])));
+    NumberSchema as "Number" = QueryNumber::schema();
+    EventLimitSchema as "EventLimit" = QueryNumber::schema()
+        .description(Some(format!("0 counts as 1, and more than {0} as {0}.", CHUNK.events)));
+}
+
 #[derive(Deserialize, utoipa::IntoParams)]
 #[serde(deny_unknown_fields)]
 #[into_params(parameter_in = Query)]
 struct EventsQuery {
-    /// Return events after this number. Default: 0, from the start.
-    #[serde(default)]
-    after: Seq,
+    /// Return events after this number, or after the newest event (`tail`). Default: from the
+    /// start.
+    #[param(inline, value_type = Option<AfterSchema>)]
+    after: Option<AfterParam>,
     /// Return this many of the newest events, instead of those after `after`.
-    last: Option<Seq>,
-    /// Largest number of events, at most 1000. Default: 100, or `last` if given. An answer ends
-    /// earlier when it reaches 1 MiB; with `last`, it begins later. A stream ends after this number
-    /// of events; by default it does not end.
-    limit: Option<usize>,
+    #[param(inline, value_type = Option<NumberSchema>)]
+    last: Option<QueryNumber>,
+    /// Largest number of events. Default: 100, or `last` if given. An answer ends earlier when it
+    /// reaches 1 MiB; with `last`, it begins later. A stream ends after this number of events; by
+    /// default it ends with the session.
+    #[param(inline, value_type = Option<EventLimitSchema>)]
+    limit: Option<QueryNumber>,
     /// Return only actions and observations of this name.
     kind: Option<String>,
 }
@@ -41,50 +71,59 @@ impl EventsQuery {
     /// # Errors
     /// `after` and `last` are both given.
     fn start_after(&self, tail: Seq) -> Result<Seq, ApiError> {
-        match self.last {
-            None => Ok(self.after),
-            Some(_) if self.after > 0 => Err(ApiError::invalid("`after` and `last` exclude each other")),
-            Some(last) => Ok(tail.saturating_sub(self.max_events().map_or(last, |max| last.min(max as Seq)))),
+        match (self.last, self.after) {
+            (None, None) => Ok(0),
+            (None, Some(AfterParam::Seq(after))) => Ok(after),
+            (None, Some(AfterParam::Tail)) => Ok(tail),
+            (Some(QueryNumber(last)), None | Some(AfterParam::Seq(0))) => {
+                Ok(tail.saturating_sub(self.max_events().map_or(last, |max| last.min(max as Seq))))
+            }
+            (Some(_), Some(_)) => Err(ApiError::invalid("`after` and `last` exclude each other")),
         }
     }
 
     /// Returns the limit for the number of events, if the client gave one.
     fn max_events(&self) -> Option<usize> {
-        self.limit.map(|limit| limit.clamp(1, CHUNK.events))
+        self.limit.map(|limit| limit.as_usize().clamp(1, CHUNK.events))
     }
 }
 
-/// Returns events, oldest first: `{items, last_seq}`; also as a stream.
+/// Returns events, oldest first; also as a stream.
 ///
-/// With `Accept: text/event-stream` the answer is a stream of server-sent events that continues
-/// with new events. `id` is the event's number, growing items arrive as `event: delta`, and
-/// `Last-Event-ID` resumes.
-#[utoipa::path(get, path = "/api/sessions/{id}/events", tag = "journal", params(("id" = String, Path), EventsQuery),
-    responses((status = 200, body = Object), (status = 404, body = ErrorAnswer)))]
+/// With `Accept: text/event-stream`, and without `application/json`, the answer is a stream of
+/// server-sent events that continues with new events. `id` is the event's number and `data` the
+/// event. Growing items arrive as `event: delta`. `event: closing` is the last one of a session
+/// that has ended or was removed. `Last-Event-ID` resumes.
+#[utoipa::path(get, path = "/api/sessions/{id}/events", tag = "journal",
+    params(SessionPath, EventsQuery, LastEventIdHeader),
+    responses(
+        (status = 200, description = "The events, or a stream of them.",
+            content((EventPageSchema = "application/json"), (String = "text/event-stream"))),
+        (status = 204, description = "A resumed stream of an ended session has no further event. A browser stops \
+            reconnecting.")))]
 async fn events(
     req: HttpRequest,
     services: Data<WebServices>,
     id: SessionPath,
     QueryParams(query): QueryParams<EventsQuery>,
+    last_event_id: LastEventIdHeader,
 ) -> ApiResult {
+    let snapshot = services.snapshot(id.0).await?;
+    let last_seq = snapshot.tail;
+    let after = query.start_after(last_seq)?;
     if event_stream::is_requested(&req) {
-        let after = match query.last {
-            Some(_) => query.start_after(services.snapshot(id.0).await?.tail)?,
-            None => query.after,
-        };
         let stream_query = event_stream::EventStreamQuery {
-            after: event_stream::resume_after(&req, after)?,
+            after,
+            resumed_after: last_event_id.0,
             max_events: query.max_events(),
             kind: query.kind,
         };
-        return event_stream::respond(&req, &services, id.0, stream_query).await;
+        return event_stream::respond(&req, &services, &snapshot, stream_query).await;
     }
-    let last_seq = services.snapshot(id.0).await?.tail;
-    let after = query.start_after(last_seq)?;
     let items = match query.last {
         None => find(services.store.as_ref(), id.0, (after, last_seq), &query).await?,
         Some(last) => {
-            let events = usize::try_from(last).unwrap_or(usize::MAX).min(query.max_events().unwrap_or(CHUNK.events));
+            let events = last.as_usize().min(query.max_events().unwrap_or(CHUNK.events));
             newest(services.store.clone(), id.0, last_seq, ReadLimit { events, ..CHUNK }, query.kind).await?
         }
     };
@@ -105,7 +144,7 @@ async fn find(
     (mut after, tail): (Seq, Seq),
     query: &EventsQuery,
 ) -> Result<Vec<JournalEvent>, ApiError> {
-    let max_events = query.max_events().unwrap_or(100);
+    let max_events = query.max_events().unwrap_or(DEFAULT_EVENTS);
     let (mut found, mut size) = (Vec::new(), 0);
     while after < tail {
         // With a kind filter, most events of a read are dropped.
@@ -151,8 +190,9 @@ mod tests {
         let batch = AppendBatch { events: (1..=8).map(event).collect(), ..AppendBatch::default() };
         store.append(id, epoch, snapshot.tail, batch).await.expect("the store appends");
 
-        let check = async |after: Seq, tail: Seq, limit: Option<usize>, kind: Option<&str>, expected: &[&str]| {
-            let query = EventsQuery { after, last: None, limit, kind: kind.map(str::to_owned) };
+        let check = async |after: Seq, tail: Seq, limit: Option<u64>, kind: Option<&str>, expected: &[&str]| {
+            let query =
+                EventsQuery { after: None, last: None, limit: limit.map(QueryNumber), kind: kind.map(str::to_owned) };
             let found = find(&store, id, (after, tail), &query).await.expect("the events are readable");
             let found: Vec<&[u8]> = found.iter().map(|event| &event.json[..]).collect();
             let expected: Vec<&[u8]> = expected.iter().map(|seq| seq.as_bytes()).collect();
@@ -181,7 +221,7 @@ mod tests {
             .append(id, epoch, snapshot.tail, AppendBatch { events, ..AppendBatch::default() })
             .await
             .expect("the store appends");
-        let query = EventsQuery { after: 0, last: None, limit: None, kind: Some("plan".to_owned()) };
+        let query = EventsQuery { after: None, last: None, limit: None, kind: Some("plan".to_owned()) };
         let mut search = std::pin::pin!(find(&store, id, (0, tail), &query));
         let mut yields = 0;
         let found = loop {

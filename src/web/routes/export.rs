@@ -9,7 +9,7 @@ use serde_json::json;
 use crate::{
     store::StoredEvent,
     web::{
-        error::{ApiResult, ErrorAnswer},
+        error::ApiResult,
         event_reads::chunks,
         request::{QueryParams, SessionPath},
         route_table::documented_routes,
@@ -26,11 +26,11 @@ documented_routes![export];
 #[into_params(parameter_in = Query)]
 struct ExportQuery {
     #[serde(default)]
-    #[param(value_type = Option<String>, example = "jsonl")]
+    #[param(inline)]
     format: ExportFormat,
 }
 
-#[derive(Clone, Copy, Default, Deserialize)]
+#[derive(Clone, Copy, Default, Deserialize, utoipa::ToSchema)]
 #[serde(rename_all = "lowercase")]
 enum ExportFormat {
     #[default]
@@ -41,8 +41,9 @@ enum ExportFormat {
 /// Exports a session as one file: `jsonl` or `md`.
 ///
 /// `jsonl` has one line with the session and one line for each event. `md` is for reading.
-#[utoipa::path(get, path = "/api/sessions/{id}/export", tag = "journal", params(("id" = String, Path), ExportQuery),
-    responses((status = 200, body = String), (status = 404, body = ErrorAnswer)))]
+#[utoipa::path(get, path = "/api/sessions/{id}/export", tag = "journal", params(SessionPath, ExportQuery),
+    responses((status = 200, description = "The whole session, in the format asked for.",
+        content((String = "application/x-ndjson"), (String = "text/markdown")))))]
 async fn export(
     services: Data<WebServices>,
     id: SessionPath,

@@ -1,27 +1,37 @@
 //! Files of a session's workspace over REST: uploads and downloads.
 
-use std::{fs::File, io, os::unix::fs::FileExt};
+use std::{
+    fs::File,
+    future::{Ready, ready},
+    io,
+    os::unix::fs::FileExt,
+};
 
 use actix_files::NamedFile;
 use actix_web::{
-    HttpRequest, HttpResponse,
+    FromRequest, HttpRequest, HttpResponse, dev,
     http::{
         StatusCode,
         header::{self, DispositionType, HeaderValue},
     },
-    web::{Data, Path, Payload},
+    web::{Data, Payload},
 };
 use futures::StreamExt;
 use greenroom_protocol::observation::AgentState;
 use serde::Serialize;
 use tokio::io::AsyncWriteExt;
+use utoipa::{
+    IntoParams,
+    openapi::path::{Parameter, ParameterIn},
+};
 
 use crate::{
-    sandbox::{ExistingFilePolicy, InnerPath, InvalidInnerPath, UploadOutcome},
+    api_schema::{BinarySchema, text},
+    sandbox::{ExistingFilePolicy, UploadOutcome},
     session::RequestError,
     web::{
         error::{ApiError, ApiResult, ErrorAnswer},
-        request::SessionPath,
+        request::{FilePath, SessionPath, header_parameter},
         route_table::documented_routes,
         state::WebServices,
     },
@@ -54,17 +64,21 @@ struct Uploaded {
 /// The answer is an attachment. A PNG, JPEG, GIF or WebP picture may be shown in place. Supports
 /// `Range` and `If-None-Match`. Works in every state of the session.
 #[utoipa::path(get, path = "/api/sessions/{id}/files/{path}", tag = "files",
-    params(("id" = String, Path), ("path" = String, Path, description = "path inside the workspace, such as `uploads/plan.pdf`")),
-    responses((status = 200, body = Vec<u8>), (status = 404, body = ErrorAnswer),
-        (status = 409, body = ErrorAnswer, description = "the path is a directory, a link or no regular file")))]
-async fn get(
-    services: Data<WebServices>,
-    id: SessionPath,
-    path: Path<(String, String)>,
-    req: HttpRequest,
-) -> ApiResult {
-    let (_, path) = path.into_inner();
-    let inner = inner_path(&path)?;
+    params(SessionPath, FilePath),
+    responses(
+        (status = 200, description = "The file.", content((BinarySchema = "application/octet-stream"),
+            (BinarySchema = "image/png"), (BinarySchema = "image/jpeg"), (BinarySchema = "image/gif"),
+            (BinarySchema = "image/webp"))),
+        (status = 206, description = "The part of the file that `Range` asks for.",
+            content((BinarySchema = "application/octet-stream"), (BinarySchema = "image/png"),
+                (BinarySchema = "image/jpeg"), (BinarySchema = "image/gif"), (BinarySchema = "image/webp"))),
+        (status = 304, description = "The file is the one that `If-None-Match` names."),
+        (status = 409, description = "The path is a directory, a link or no regular file (`conflict`).",
+            body = ErrorAnswer),
+        (status = 412, description = "The file is not the one that `If-Match` names.", body = ErrorAnswer),
+        (status = 416, description = "The file has no such part (`invalid_args`).", body = ErrorAnswer)))]
+async fn get(services: Data<WebServices>, id: SessionPath, file_path: FilePath, req: HttpRequest) -> ApiResult {
+    let FilePath { text: path, inner } = file_path;
     services.snapshot(id.0).await?;
     let failed = |e: io::Error| read_error(&path, &e);
     let file = services.workspaces.open(id.0, &inner).map_err(failed)?;
@@ -83,24 +97,30 @@ async fn get(
 
 /// Uploads a file into the workspace.
 ///
-/// The body is the file. Missing directories are created. `If-None-Match: *` keeps a file that
-/// already exists.
+/// The body is the file, of any content type. An empty file needs a `Content-Type`: without body
+/// and type, the request is rejected. Missing directories are created. `If-None-Match: *` keeps a
+/// file that already exists.
 #[utoipa::path(put, path = "/api/sessions/{id}/files/{path}", tag = "files",
-    params(("id" = String, Path), ("path" = String, Path, description = "path inside the workspace, such as `uploads/plan.pdf`"),
-        ("If-None-Match" = Option<String>, Header, description = "`*`: upload only if the path does not exist")),
-    responses((status = 201, body = Uploaded), (status = 200, body = Uploaded, description = "replaced an existing file"),
-        (status = 412, body = ErrorAnswer, description = "the path already exists"),
-        (status = 413, body = ErrorAnswer, description = "the file is larger than `server.max_upload`")))]
+    params(SessionPath, FilePath, ExistingFileHeader),
+    request_body(content = BinarySchema, content_type = "application/octet-stream", description = "The file."),
+    responses((status = 201, body = Uploaded, description = "The file is new."),
+        (status = 200, body = Uploaded, description = "The file replaced an existing one."),
+        (status = 412, body = ErrorAnswer, description = "The path already exists (`exists`)."),
+        (status = 507, body = ErrorAnswer, description = "The disk is full (`disk_full`).")))]
 async fn put(
     services: Data<WebServices>,
     id: SessionPath,
-    path: Path<(String, String)>,
+    file_path: FilePath,
+    existing: ExistingFileHeader,
     req: HttpRequest,
     mut body: Payload,
 ) -> ApiResult {
-    let (_, path) = path.into_inner();
-    let inner = inner_path(&path)?;
-    let existing = existing(&req)?;
+    let FilePath { text: path, inner } = file_path;
+    if !has_body(&req) {
+        return Err(ApiError::invalid(
+            "the body is missing; to upload an empty file, send `Content-Type: application/octet-stream`",
+        ));
+    }
     let limit = services.config.server.max_upload.as_u64();
     if content_length(&req).is_some_and(|bytes| bytes > limit) {
         return Err(too_large(limit));
@@ -121,7 +141,7 @@ async fn put(
         file.write_all(&chunk).await.map_err(failed)?;
     }
     file.flush().await.map_err(failed)?;
-    let status = match incoming.finish(existing).map_err(failed)? {
+    let status = match incoming.finish(existing.0).map_err(failed)? {
         UploadOutcome::Created => StatusCode::CREATED,
         UploadOutcome::Replaced => StatusCode::OK,
         UploadOutcome::Skipped => {
@@ -130,10 +150,6 @@ async fn put(
         }
     };
     Ok(HttpResponse::build(status).json(Uploaded { path, bytes }))
-}
-
-fn inner_path(path: &str) -> Result<InnerPath, ApiError> {
-    path.parse().map_err(|e: InvalidInnerPath| ApiError::invalid(e.to_string()))
 }
 
 /// Returns the media type of a picture that a browser may show, judged by its content.
@@ -147,12 +163,36 @@ fn picture_type(file: &File) -> io::Result<Option<&'static str>> {
     Ok(found.map(|(media_type, ..)| *media_type))
 }
 
-fn existing(req: &HttpRequest) -> Result<ExistingFilePolicy, ApiError> {
-    match req.headers().get(header::IF_NONE_MATCH).map(|value| value.as_bytes()) {
-        None => Ok(ExistingFilePolicy::Replace),
-        Some(b"*") => Ok(ExistingFilePolicy::Keep),
-        Some(_) => Err(ApiError::invalid("`If-None-Match` must be `*` or absent")),
+/// `If-None-Match` header of an upload.
+struct ExistingFileHeader(ExistingFilePolicy);
+
+impl FromRequest for ExistingFileHeader {
+    type Error = ApiError;
+    type Future = Ready<Result<ExistingFileHeader, ApiError>>;
+
+    fn from_request(req: &HttpRequest, _: &mut dev::Payload) -> Self::Future {
+        ready(match req.headers().get(header::IF_NONE_MATCH).map(|value| value.as_bytes()) {
+            None => Ok(ExistingFileHeader(ExistingFilePolicy::Replace)),
+            Some(b"*") => Ok(ExistingFileHeader(ExistingFilePolicy::Keep)),
+            Some(_) => Err(ApiError::invalid("`If-None-Match` must be `*` or absent")),
+        })
     }
+}
+
+impl IntoParams for ExistingFileHeader {
+    fn into_params(_: impl Fn() -> Option<ParameterIn>) -> Vec<Parameter> {
+        let description = "`*`: upload only if the path does not exist.";
+        vec![header_parameter("If-None-Match", description, text().enum_values(Some(["*"])))]
+    }
+}
+
+/// Returns false for a request without a body. An empty body with a type is an empty file. Many
+/// clients send `Content-Length: 0` for an absent body.
+fn has_body(req: &HttpRequest) -> bool {
+    let headers = req.headers();
+    headers.contains_key(header::CONTENT_TYPE)
+        || headers.contains_key(header::TRANSFER_ENCODING)
+        || content_length(req).is_some_and(|bytes| bytes > 0)
 }
 
 fn content_length(req: &HttpRequest) -> Option<u64> {

@@ -25,14 +25,16 @@ documented_routes![alive, ready, metrics];
 const CHECK_TIMEOUT: Duration = Duration::from_secs(2);
 
 /// Reports that this process answers.
-#[utoipa::path(get, path = "/healthz", tag = "health", security(()), responses((status = 200, body = Object)))]
+#[utoipa::path(get, path = "/healthz", tag = "health", security(()), 
+    responses((status = 200, body = Object, description = "The process answers.")))]
 async fn alive() -> HttpResponse {
     HttpResponse::Ok().json(json!({"status": "ok"}))
 }
 
 /// Reports whether the store and the sandbox engine answer, so that sessions can be served.
 #[utoipa::path(get, path = "/readyz", tag = "health",
-    responses((status = 200, body = Object), (status = 503, body = Object)))]
+    responses((status = 200, body = Object, description = "Sessions can be served."),
+        (status = 503, body = Object, description = "A part does not answer; the body names it, beside the `error`.")))]
 async fn ready(services: Data<WebServices>) -> HttpResponse {
     let (store, sandbox) = tokio::join!(with_timeout(services.store.check()), with_timeout(services.sandbox.check()));
     let failures: Vec<_> = [("store", &store), ("sandbox", &sandbox)]
@@ -63,7 +65,8 @@ fn status_text(state: &Result<(), String>) -> Value {
 }
 
 /// Returns all metrics in the Prometheus text format.
-#[utoipa::path(get, path = "/metrics", tag = "health", responses((status = 200, body = String)))]
+#[utoipa::path(get, path = "/metrics", tag = "health", 
+    responses((status = 200, body = String, content_type = "text/plain", description = "Metrics in the text format.")))]
 async fn metrics(services: Data<WebServices>) -> ApiResult {
     DRIVERS.iter().for_each(|driver| METRICS.declare_driver(driver.name));
     let gauges = Registry::new();

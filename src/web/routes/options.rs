@@ -1,43 +1,106 @@
 //! Options for clients: what a client can offer its user.
 
 use actix_web::{HttpResponse, web::Data};
-use serde_json::json;
+use greenroom_protocol::link::ReasoningEffort;
+use serde::Serialize;
 
-use crate::web::{error::ApiResult, route_table::documented_routes, state::WebServices};
+use crate::{
+    api_schema::ReasoningEffortSchema,
+    directory::AGENT,
+    gateway::ModelChoice,
+    web::{error::ApiResult, route_table::documented_routes, state::WebServices},
+};
 
 documented_routes![options];
 
-/// Name of the agent that every server offers.
-const AGENT: &str = "greenroom";
+/// Options that a client can offer.
+#[derive(Serialize, utoipa::ToSchema)]
+struct ClientOptions<'a> {
+    /// Version of the server.
+    version: &'static str,
+    agents: [AgentOption; 1],
+    models: &'a [ModelChoice],
+    /// Always empty: this version has no analyzers.
+    analyzers: [String; 0],
+    limits: LimitOptions,
+    defaults: DefaultOptions<'a>,
+    /// Month of the prices, such as `2026-01`.
+    prices_as_of: &'a str,
+    sandbox: SandboxOptions,
+}
+
+/// Agent that can work in a session.
+#[derive(Serialize, utoipa::ToSchema)]
+struct AgentOption {
+    name: &'static str,
+}
+
+/// Limits of requests and of sandboxes.
+#[derive(Serialize, utoipa::ToSchema)]
+struct LimitOptions {
+    /// Largest frame on a socket, bytes.
+    frame_bytes: usize,
+    /// Largest JSON body, bytes.
+    body_bytes: u64,
+    /// Largest upload, bytes.
+    upload_bytes: u64,
+    /// Memory of a sandbox, bytes.
+    memory_bytes: u64,
+    /// Processors of a sandbox.
+    cpus: f64,
+}
+
+/// Values that a new session has unless its client names others.
+#[derive(Serialize, utoipa::ToSchema)]
+struct DefaultOptions<'a> {
+    agent: &'static str,
+    model: &'a str,
+    /// Reasoning effort. `null`: the model's own default.
+    #[schema(value_type = Option<ReasoningEffortSchema>)]
+    effort: Option<ReasoningEffort>,
+    image: &'a str,
+    /// Budget in USD. `null`: no limit.
+    budget_usd: Option<f64>,
+}
+
+/// Sandbox that new sessions get.
+#[derive(Serialize, utoipa::ToSchema)]
+struct SandboxOptions {
+    driver: &'static str,
+    /// Isolation, in words for a person.
+    isolation: String,
+    network: String,
+}
 
 /// Returns the options that a client can offer: agents, models, limits, defaults.
-#[utoipa::path(get, path = "/api/options", tag = "options", responses((status = 200, body = Object)))]
+#[utoipa::path(get, path = "/api/options", tag = "options",
+    responses((status = 200, body = ClientOptions, description = "The options.")))]
 async fn options(services: Data<WebServices>) -> ApiResult {
     let config = &services.config;
-    Ok(HttpResponse::Ok().json(json!({
-        "version": env!("CARGO_PKG_VERSION"),
-        "agents": [{"name": AGENT}],
-        "models": services.models,
-        "analyzers": [],
-        "limits": {
-            "frame_bytes": greenroom_protocol::CLIENT_FRAME_LIMIT,
-            "body_bytes": config.server.max_body.as_u64(),
-            "upload_bytes": config.server.max_upload.as_u64(),
-            "memory_bytes": config.sandbox.limits.memory.as_u64(),
-            "cpus": config.sandbox.limits.cpus,
+    Ok(HttpResponse::Ok().json(ClientOptions {
+        version: env!("CARGO_PKG_VERSION"),
+        agents: [AgentOption { name: AGENT }],
+        models: &services.models,
+        analyzers: [],
+        limits: LimitOptions {
+            frame_bytes: greenroom_protocol::CLIENT_FRAME_LIMIT,
+            body_bytes: config.server.max_body.as_u64(),
+            upload_bytes: config.server.max_upload.as_u64(),
+            memory_bytes: config.sandbox.limits.memory.as_u64(),
+            cpus: config.sandbox.limits.cpus,
         },
-        "defaults": {
-            "agent": AGENT,
-            "model": services.default_model,
-            "effort": config.model.effort,
-            "image": config.sandbox.image,
-            "budget_usd": config.budget.per_session.0,
+        defaults: DefaultOptions {
+            agent: AGENT,
+            model: &services.default_model,
+            effort: config.model.effort,
+            image: &config.sandbox.image,
+            budget_usd: config.budget.per_session.0,
         },
-        "prices_as_of": config.model.prices_as_of,
-        "sandbox": {
-            "driver": services.sandbox.name(),
-            "isolation": services.sandbox.isolation(),
-            "network": config.sandbox.network,
+        prices_as_of: &config.model.prices_as_of,
+        sandbox: SandboxOptions {
+            driver: services.sandbox.name(),
+            isolation: services.sandbox.isolation(),
+            network: config.sandbox.network.to_string(),
         },
-    })))
+    }))
 }

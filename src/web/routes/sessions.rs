@@ -13,21 +13,29 @@ use greenroom_protocol::{
 use serde::{Deserialize, Serialize};
 
 use crate::{
+    api_schema::{AgentStateSchema, EffortChoiceSchema, FilledTextSchema, MessageModeSchema, api_schema, text},
     directory::{self, NewSession},
     session::{
-        SessionRequest, SessionView, check_name, check_title,
+        ModelNameSchema, SessionRequest, SessionView, TitleSchema, check_name, check_title,
         messages::{self, Relay, RequestAccepted},
     },
-    store::{self, Seq, SessionId},
+    store::{self, DEFAULT_PAGE_SIZE, MAX_PAGE_SIZE, Seq, SessionId},
     web::{
-        error::{ApiError, ApiResult, ErrorAnswer},
-        request::{IdempotencyKeyHeader, QueryParams, SessionPath},
+        error::{ApiError, ApiResult},
+        request::{IdempotencyKeyHeader, QueryNumber, QueryParams, SessionPath},
         route_table::documented_routes,
         state::WebServices,
     },
 };
 
 documented_routes![create, list, look, change, end, message, interrupt, pause, resume, stop];
+
+api_schema! {
+    PageSizeSchema as "PageSize" = QueryNumber::schema()
+        .description(Some(format!("0 counts as {DEFAULT_PAGE_SIZE}, and more than {MAX_PAGE_SIZE} as {MAX_PAGE_SIZE}.")))
+        .default(Some(DEFAULT_PAGE_SIZE.into()));
+    CursorSchema as "Cursor" = text().pattern(Some("_[0-7][0-9A-HJKMNP-TV-Z]{25}$"));
+}
 
 /// Filter and page for the list of sessions.
 #[derive(Deserialize, utoipa::IntoParams)]
@@ -36,19 +44,22 @@ documented_routes![create, list, look, change, end, message, interrupt, pause, r
 struct SessionsQuery {
     /// Text that the title or the id must contain.
     q: Option<String>,
-    #[param(value_type = Option<String>, example = "idle")]
+    /// State of the sessions. Default: any.
+    #[param(value_type = Option<AgentStateSchema>)]
     state: Option<AgentState>,
+    /// Archived sessions, instead of the others.
     archived: Option<bool>,
-    /// Page size, at most 500. Default: 50.
-    #[serde(default)]
-    limit: usize,
+    /// Page size.
+    #[param(inline, value_type = Option<PageSizeSchema>)]
+    limit: Option<QueryNumber>,
     /// `next_cursor` of the previous page.
+    #[param(inline, value_type = Option<CursorSchema>)]
     cursor: Option<String>,
 }
 
 /// Page of sessions, newest activity first.
 #[derive(Serialize, utoipa::ToSchema)]
-#[schema(as = Page)]
+#[schema(as = SessionPage)]
 struct SessionPage {
     items: Vec<SessionView>,
     /// Cursor of the next page; `null` on the last page.
@@ -60,13 +71,14 @@ struct SessionPage {
 /// Changes of a session's metadata. Absent fields stay unchanged.
 #[derive(Deserialize, utoipa::ToSchema)]
 #[serde(deny_unknown_fields)]
-#[schema(as = Change)]
 struct SessionUpdate {
+    #[schema(value_type = Option<TitleSchema>)]
     title: Option<String>,
     archived: Option<bool>,
+    #[schema(value_type = Option<ModelNameSchema>)]
     model: Option<String>,
-    /// Reasoning effort: `default` (the model's own), `minimal`, `low`, `medium` or `high`.
-    #[schema(value_type = Option<String>, example = "high")]
+    /// Reasoning effort. `default` is the model's own.
+    #[schema(value_type = Option<EffortChoiceSchema>)]
     effort: Option<EffortChoice>,
 }
 
@@ -76,6 +88,7 @@ struct SessionUpdate {
 struct EndQuery {
     /// Remove all traces of the session: sandbox, workspace, journal.
     #[serde(default)]
+    #[param(default = false)]
     purge: bool,
 }
 
@@ -83,10 +96,11 @@ struct EndQuery {
 #[derive(Deserialize, utoipa::ToSchema)]
 #[serde(deny_unknown_fields)]
 struct NewMessage {
+    #[schema(value_type = FilledTextSchema)]
     content: String,
-    /// Delivery to a working agent: `queue` (default), `steer` or `interrupt`.
+    /// Delivery to a working agent. Default: `queue`.
     #[serde(default)]
-    #[schema(value_type = Option<String>, example = "queue")]
+    #[schema(value_type = MessageModeSchema)]
     mode: MessageMode,
     /// Paths of uploaded files in the workspace.
     #[serde(default)]
@@ -99,16 +113,15 @@ struct Receipt {
     /// Number of the first event that the request caused.
     seq: Option<Seq>,
     /// State of the session after the request.
-    #[schema(value_type = String, example = "running")]
+    #[schema(value_type = AgentStateSchema)]
     state: AgentState,
 }
 
 /// Creates a session. With a `task` the agent starts working at once.
 #[utoipa::path(post, path = "/api/sessions", tag = "sessions", request_body = NewSession,
-    params(("Idempotency-Key" = Option<String>, Header, description = "a repeated request with the same key returns the same session")),
-    responses((status = 201, body = SessionView), (status = 200, body = SessionView, description = "the key created this session before"),
-        (status = 409, body = ErrorAnswer, description = "the key created a session for a different request"),
-        (status = 429, body = ErrorAnswer, description = "too many sandboxes wait for their start; retry after `Retry-After` seconds")))]
+    params(IdempotencyKeyHeader),
+    responses((status = 201, body = SessionView, description = "The new session."),
+        (status = 200, body = SessionView, description = "The session that an earlier request with the key created.")))]
 async fn create(services: Data<WebServices>, new: Json<NewSession>, key: IdempotencyKeyHeader) -> ApiResult {
     let new = new.into_inner();
     let key = key.0.map(|key| directory::idempotency_key(&key, &new));
@@ -125,26 +138,27 @@ async fn create(services: Data<WebServices>, new: Json<NewSession>, key: Idempot
 }
 
 /// Lists sessions, newest activity first.
-#[utoipa::path(get, path = "/api/sessions", tag = "sessions", params(SessionsQuery), responses((status = 200, body = SessionPage)))]
+#[utoipa::path(get, path = "/api/sessions", tag = "sessions", params(SessionsQuery),
+    responses((status = 200, body = SessionPage, description = "Page of the sessions that match.")))]
 async fn list(services: Data<WebServices>, QueryParams(query): QueryParams<SessionsQuery>) -> ApiResult {
     let SessionsQuery { q, state, archived, limit, cursor } = query;
-    let limit = limit.min(500);
+    let limit = limit.map_or(0, QueryNumber::as_usize);
     let listing = services.store.list(store::SessionQuery { text: q, state, archived, limit, cursor }).await?;
     let items = listing.items.iter().map(|snapshot| services.view(snapshot)).collect();
     Ok(HttpResponse::Ok().json(SessionPage { items, next_cursor: listing.next_cursor, total: listing.total }))
 }
 
 /// Returns a session.
-#[utoipa::path(get, path = "/api/sessions/{id}", tag = "sessions", params(("id" = String, Path)),
-    responses((status = 200, body = SessionView), (status = 404, body = ErrorAnswer)))]
+#[utoipa::path(get, path = "/api/sessions/{id}", tag = "sessions", params(SessionPath),
+    responses((status = 200, body = SessionView, description = "The session.")))]
 async fn look(services: Data<WebServices>, id: SessionPath) -> ApiResult {
     let snapshot = services.snapshot(id.0).await?;
     Ok(HttpResponse::Ok().json(services.view(&snapshot)))
 }
 
 /// Updates the title, the model, its effort or the archived mark of a session.
-#[utoipa::path(patch, path = "/api/sessions/{id}", tag = "sessions", params(("id" = String, Path)),
-    request_body = SessionUpdate, responses((status = 200, body = SessionView)))]
+#[utoipa::path(patch, path = "/api/sessions/{id}", tag = "sessions", params(SessionPath),
+    request_body = SessionUpdate, responses((status = 200, body = SessionView, description = "The changed session.")))]
 async fn change(services: Data<WebServices>, id: SessionPath, change: Json<SessionUpdate>) -> ApiResult {
     let SessionUpdate { title, archived, model, effort } = change.into_inner();
     check_title(title.as_deref())?;
@@ -156,8 +170,9 @@ async fn change(services: Data<WebServices>, id: SessionPath, change: Json<Sessi
 /// Ends a session for good.
 ///
 /// The session stays readable. With `purge` all traces of it are removed.
-#[utoipa::path(delete, path = "/api/sessions/{id}", tag = "sessions", params(("id" = String, Path), EndQuery),
-    responses((status = 200, body = Receipt), (status = 204, description = "purged")))]
+#[utoipa::path(delete, path = "/api/sessions/{id}", tag = "sessions", params(SessionPath, EndQuery, IdempotencyKeyHeader),
+    responses((status = 200, body = Receipt, description = "The session has ended."),
+        (status = 204, description = "All traces of the session are removed.")))]
 async fn end(
     services: Data<WebServices>,
     id: SessionPath,
@@ -174,10 +189,8 @@ async fn end(
 
 /// Sends a message to the agent.
 #[utoipa::path(post, path = "/api/sessions/{id}/messages", tag = "sessions", request_body = NewMessage,
-    params(("id" = String, Path),
-        ("Idempotency-Key" = Option<String>, Header, description = "the same message with the same key acts once")),
-    responses((status = 202, body = Receipt),
-        (status = 409, body = ErrorAnswer, description = "the session has ended, or the key belongs to a different request")))]
+    params(SessionPath, IdempotencyKeyHeader),
+    responses((status = 202, body = Receipt, description = "The message is in the journal.")))]
 async fn message(
     services: Data<WebServices>,
     id: SessionPath,
@@ -194,29 +207,29 @@ async fn message(
 }
 
 /// Stops whatever runs. A second interrupt restarts the agent.
-#[utoipa::path(post, path = "/api/sessions/{id}/interrupt", tag = "sessions", params(("id" = String, Path)),
-    responses((status = 200, body = Receipt), (status = 409, body = ErrorAnswer)))]
+#[utoipa::path(post, path = "/api/sessions/{id}/interrupt", tag = "sessions",
+    params(SessionPath, IdempotencyKeyHeader), responses((status = 200, body = Receipt, description = "The interrupt is in the journal.")))]
 async fn interrupt(services: Data<WebServices>, id: SessionPath, key: IdempotencyKeyHeader) -> ApiResult {
     send_request(&services, id.0, messages::Interrupt { idempotency_key: key.0 }).await
 }
 
 /// Pauses the sandbox: freezes all its processes.
-#[utoipa::path(post, path = "/api/sessions/{id}/pause", tag = "sessions", params(("id" = String, Path)),
-    responses((status = 200, body = Receipt), (status = 409, body = ErrorAnswer)))]
+#[utoipa::path(post, path = "/api/sessions/{id}/pause", tag = "sessions",
+    params(SessionPath, IdempotencyKeyHeader), responses((status = 200, body = Receipt, description = "The session is paused.")))]
 async fn pause(services: Data<WebServices>, id: SessionPath, key: IdempotencyKeyHeader) -> ApiResult {
     send_request(&services, id.0, messages::Pause { idempotency_key: key.0 }).await
 }
 
 /// Resumes a paused session, or restarts a stopped sandbox.
-#[utoipa::path(post, path = "/api/sessions/{id}/resume", tag = "sessions", params(("id" = String, Path)),
-    responses((status = 200, body = Receipt), (status = 409, body = ErrorAnswer)))]
+#[utoipa::path(post, path = "/api/sessions/{id}/resume", tag = "sessions",
+    params(SessionPath, IdempotencyKeyHeader), responses((status = 200, body = Receipt, description = "The session continues.")))]
 async fn resume(services: Data<WebServices>, id: SessionPath, key: IdempotencyKeyHeader) -> ApiResult {
     send_request(&services, id.0, messages::Resume { idempotency_key: key.0 }).await
 }
 
 /// Stops the sandbox, which frees its memory. The next message starts it again.
-#[utoipa::path(post, path = "/api/sessions/{id}/stop", tag = "sessions", params(("id" = String, Path)),
-    responses((status = 200, body = Receipt), (status = 409, body = ErrorAnswer)))]
+#[utoipa::path(post, path = "/api/sessions/{id}/stop", tag = "sessions",
+    params(SessionPath, IdempotencyKeyHeader), responses((status = 200, body = Receipt, description = "The session is stopped.")))]
 async fn stop(services: Data<WebServices>, id: SessionPath, key: IdempotencyKeyHeader) -> ApiResult {
     send_request(&services, id.0, messages::Stop { idempotency_key: key.0, reason: None }).await
 }

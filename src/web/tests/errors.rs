@@ -75,12 +75,23 @@ async fn errors_have_one_form_and_name_the_subject() {
         let body = json!({ "directory": directory }).to_string();
         check("POST", "/api/sessions", Some(&body), 400, "invalid_args", message).await;
     }
+    for name in ["title", "agent", "model", "image"] {
+        for bad in ["a\nb", "\u{1b}]52;c;eA==\u{7}", "\u{9b}2J", "\u{7f}"] {
+            let message = format!("`{name}` has a control character, such as a line break; remove it");
+            check("POST", "/api/sessions", Some(&json!({ name: bad }).to_string()), 400, "invalid_args", &message)
+                .await;
+        }
+    }
     let dots = fixture.call("POST", "/api/sessions", Some(r#"{"directory":"/work/..a/b.."}"#)).await;
     assert_eq!(dots.status, 201, "{}", dots.text);
     let created = fixture.call("POST", "/api/sessions", Some(&long("title", 200))).await;
     let session = format!("/api/sessions/{}", id_of(&created));
     check("PATCH", &session, Some(&long("title", 201)), 400, "invalid_args", title).await;
     check("PATCH", &session, Some(&long("model", 513)), 400, "invalid_args", "it may have 1024").await;
+    for name in ["title", "model"] {
+        let body = json!({ name: "a\u{1b}b" }).to_string();
+        check("PATCH", &session, Some(&body), 400, "invalid_args", "has a control character").await;
+    }
     assert_eq!(fixture.call("GET", &session, None).await.json()["title"], "ä".repeat(200));
 }
 

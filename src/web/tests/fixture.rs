@@ -14,6 +14,7 @@ use async_trait::async_trait;
 use serde_json::Value;
 use tokio_util::sync::CancellationToken;
 
+use super::contract::check_reply;
 use crate::{
     actor_registry::ActorRegistry,
     config::{Config, ModelConfig},
@@ -198,12 +199,15 @@ impl<S: Service<Request, Response = ServiceResponse<BoxBody>, Error = actix_web:
         self.app.call(request.to_request()).await.expect("the application answers every request").map_into_boxed_body()
     }
 
-    /// Sends a request as given.
+    /// Sends a request as given. Checks the answer against the OpenAPI document.
     pub(super) async fn send(&self, request: TestRequest) -> ApiReply {
         let response = self.respond(request).await;
+        let (method, path) = (response.request().method().clone(), response.request().uri().path().to_owned());
         let (status, headers) = (response.status(), response.headers().clone());
         let body = to_bytes(response.into_body().boxed()).await.expect("the body arrives");
-        ApiReply { status, headers, text: String::from_utf8_lossy(&body).into_owned() }
+        let reply = ApiReply { status, headers, text: String::from_utf8_lossy(&body).into_owned() };
+        check_reply(&method, &path, &reply);
+        reply
     }
 
     /// Sends a request with the token.

@@ -141,8 +141,49 @@ async fn upload_writes_only_into_the_workspace() {
     assert_eq!(put("way/x", "x", false).await.error(), (409, "conflict".to_owned()));
     fixture.call("DELETE", &format!("/api/sessions/{id}"), None).await;
     assert_eq!(put("late", "x", false).await.error(), (409, "ended".to_owned()));
-    let elsewhere = authenticated("PUT", &format!("{UNKNOWN_SESSION}/files/x"), None).set_payload("x");
+    let elsewhere = authenticated("PUT", &format!("{UNKNOWN_SESSION}/files/x"), Some("x"));
     assert_eq!(fixture.send(elsewhere).await.error(), (404, "not_found".to_owned()));
+}
+
+#[actix_web::test]
+async fn upload_without_body_changes_nothing() {
+    let fixture = fixture().await;
+    let id = id_of(&fixture.call("POST", "/api/sessions", Some("{}")).await);
+    let uri = format!("/api/sessions/{id}/files/a.txt");
+    assert_eq!(fixture.call("PUT", &uri, Some("text")).await.status, 201);
+    let read = || std::fs::read_to_string(fixture.workspace(&id).join("a.txt")).expect("the file is readable");
+    let put = || authenticated("PUT", &uri, None);
+    // Many clients send the length 0 for an absent body.
+    for request in [put(), put().insert_header(("content-length", "0"))] {
+        let rejected = fixture.send(request).await;
+        assert_eq!(rejected.error(), (400, "invalid_args".to_owned()));
+        assert!(rejected.text.contains("the body is missing; to upload an empty file"), "{}", rejected.text);
+        assert_eq!(read(), "text");
+    }
+    // An empty file is a body with a type, or one that comes in chunks.
+    for header in [("content-type", "text/plain"), ("transfer-encoding", "chunked")] {
+        assert_eq!(fixture.call("PUT", &uri, Some("text")).await.status, 200);
+        assert_eq!(fixture.send(put().insert_header(header)).await.json()["bytes"], 0, "{header:?}");
+        assert_eq!(read(), "");
+    }
+}
+
+#[actix_web::test]
+async fn path_that_is_no_utf8_names_no_file() {
+    let fixture = fixture().await;
+    let id = id_of(&fixture.call("POST", "/api/sessions", Some("{}")).await);
+    for path in ["%ff", "a/%c3%28", "%ed%a0%80.txt", "a%e2%82"] {
+        let uri = format!("/api/sessions/{id}/files/{path}");
+        for (method, body) in [("PUT", Some("x")), ("GET", None)] {
+            let rejected = fixture.call(method, &uri, body).await;
+            assert_eq!(rejected.error(), (400, "invalid_args".to_owned()), "{method} {path}: {}", rejected.text);
+            assert!(rejected.text.contains("the path is not UTF-8"), "{method} {path}: {}", rejected.text);
+        }
+    }
+    assert!(!fixture.workspace(&id).exists(), "nothing is written");
+    // The replacement character itself is a character like any other.
+    let uri = format!("/api/sessions/{id}/files/%ef%bf%bd%2525");
+    assert_eq!(fixture.call("PUT", &uri, Some("x")).await.json()["path"], "\u{fffd}%25");
 }
 
 #[actix_web::test]

@@ -11,7 +11,11 @@ export interface OpenApiOperation {
   summary?: string;
   parameters?: { name: string; in: string; description?: string; required?: boolean; schema?: OpenApiSchema }[];
   requestBody?: { content?: Record<string, { schema?: OpenApiSchema }> };
-  responses?: Record<string, { description?: string; content?: Record<string, { schema?: OpenApiSchema }> }>;
+  /** Answers by status. Answers that many operations share are references. */
+  responses?: Record<
+    string,
+    { $ref?: string; description?: string; content?: Record<string, { schema?: OpenApiSchema }> }
+  >;
 }
 
 export interface OpenApiSchema {
@@ -78,7 +82,8 @@ function operation(api: OpenApiDocument, method: string, path: string, raw: Open
     required: parameter.required ?? false,
     description: parameter.description ?? "",
   }));
-  const body = raw.requestBody?.content?.["application/json"]?.schema;
+  const bodies = Object.entries(raw.requestBody?.content ?? {});
+  const [bodyType, { schema: body } = {}] = bodies.find(([type]) => type === "application/json") ?? bodies[0] ?? [];
   const fields = [...parameters, ...(body ? bodyFields(resolve(api, body)) : [])];
   return {
     anchor: `${method}${path.replace(/[^a-zA-Z0-9]+/g, "-").replace(/-$/, "")}`,
@@ -90,7 +95,7 @@ function operation(api: OpenApiDocument, method: string, path: string, raw: Open
       status,
       what: [typeName(Object.values(answer.content ?? {})[0]?.schema), answer.description].filter(Boolean).join(": "),
     })),
-    curl: curl(method, path, fields, body !== undefined),
+    curl: curl(method, path, fields, bodyType),
   };
 }
 
@@ -122,13 +127,15 @@ export function typeName(schema: OpenApiSchema | undefined): string {
   return types.map((type) => (type === "array" ? `${typeName(schema.items)}[]` : type)).join(" | ");
 }
 
-function curl(method: string, path: string, fields: ApiField[], hasBody: boolean): string {
+function curl(method: string, path: string, fields: ApiField[], bodyType: string | undefined): string {
   const address = path.replace(/\{(\w+)\}/g, (_, name: string) => `$${name.toUpperCase()}`);
   const parts = ["curl", '-H "Authorization: Bearer $TOKEN"'];
-  if (method !== "get") parts.push(`-X ${method.toUpperCase()}`, '-H "Content-Type: application/json"');
-  if (hasBody) {
+  if (method !== "get") parts.push(`-X ${method.toUpperCase()}`, `-H "Content-Type: ${bodyType ?? "application/json"}"`);
+  if (bodyType === "application/json") {
     const needed = fields.filter((field) => field.where === "body" && field.required);
     parts.push(`-d '${JSON.stringify(Object.fromEntries(needed.map((field) => [field.name, "…"])))}'`);
+  } else if (bodyType) {
+    parts.push("--data-binary @FILE");
   }
   return [...parts, `"http://127.0.0.1:3000${address}"`].join(" ");
 }
