@@ -370,8 +370,10 @@ impl Config {
 
 impl PriceConfig {
     fn is_valid(&self) -> bool {
-        [Some(self.input), Some(self.output), Some(self.cache_read), self.cache_write, self.cache_write_1h]
+        let long = self.long.map_or([0.0; 3], |long| [long.input, long.output, long.cache_read]).map(Some);
+        [Some(self.input), Some(self.output), self.cache_read, self.cache_write, self.cache_write_1h]
             .into_iter()
+            .chain(long)
             .flatten()
             .all(|usd| usd.is_finite() && usd >= 0.0)
     }

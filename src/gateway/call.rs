@@ -20,13 +20,12 @@ use tokio::task::spawn_blocking;
 use tokio_util::sync::CancellationToken;
 
 use super::{
-    CallDemand, GatewayNotice, ModelCallDenied, SessionAccount, body_filter,
+    GatewayNotice, ModelCallDenied, SessionAccount, body_filter,
     catalog::{self, DEMO},
     demo,
     endpoint::EndpointContext,
     error_response::{self, EndpointError},
-    headers,
-    meter::{self, UsageMeter},
+    headers, meter,
     relay::{InputEstimate, RelayBody, ResponseRelay, UsageRecorder},
     request_body,
     request_rewrite::ProxiedRequest,

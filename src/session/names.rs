@@ -96,25 +96,3 @@ fn check_characters(what: &str, text: &str) -> Result<(), RequestError> {
         false => Ok(()),
     }
 }
-
-/// Returns `text` with each control character replaced by a space, for a title made from a text of
-/// a client.
-pub(super) fn without_control_characters(text: &str) -> String {
-    text.chars().map(|c| if c.is_control() { ' ' } else { c }).collect()
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    #[test]
-    fn title_made_from_a_text_has_no_control_characters() {
-        let check = |text, title: &str| {
-            assert_eq!(without_control_characters(text), title);
-            check_title(Some(&without_control_characters(text))).expect("a client may give the title");
-        };
-        check("", "");
-        check("bake\tbread", "bake bread");
-        check("\u{1b}]52;c;eA==\u{7}ä\u{85}", " ]52;c;eA== ä ");
-    }
-}

@@ -1,4 +1,5 @@
-//! Prerequisites of the tests: Debian packages, if they may be installed, and a Docker engine.
+//! Prerequisites of the tests: Debian packages and tools, if they may be installed, and a Docker
+//! engine.
 
 use std::{
     cell::RefCell,
@@ -54,6 +55,7 @@ const BROWSER: [Needed; 2] = [
 /// Version of the test runner that is installed if none is there.
 const NEXTEST_VERSION: &str = "0.9.143";
 const CLOCK: [Needed; 1] = [Needed { program: "faketime", package: "faketime" }];
+const PYTHON: [Needed; 1] = [Needed { program: "python3", package: "python3" }];
 const UI: [Needed; 2] = [Needed { program: "node", package: "nodejs" }, Needed { program: "npm", package: "npm" }];
 
 /// Time limit for the engine's first answer after its start.
@@ -95,6 +97,50 @@ impl Machine {
     /// Installs Chromium and its driver.
     pub(crate) fn browser(&self) -> Result<(), String> {
         self.install(&BROWSER)
+    }
+
+    /// Installs the tools of `tests/openapi/`: packages of npm, and `schemathesis` in a Python
+    /// environment of its own. Returns the path of the latter.
+    pub(crate) fn openapi_tools(&self) -> Result<PathBuf, String> {
+        self.ui()?;
+        let project = root().join("tests/openapi");
+        self.install_locked(&project.join("package-lock.json"), &project.join("node_modules"), || {
+            succeeds(Command::new("npm").args(["ci", "--no-audit", "--no-fund"]).current_dir(&project))
+        })?;
+        self.install(&PYTHON)?;
+        let (requirements, environment) = (project.join("requirements.txt"), target_dir().join("openapi-tools"));
+        self.install_locked(&requirements, &environment, || {
+            let make = || succeeds(Command::new("python3").args(["-m", "venv", "--clear"]).arg(&environment));
+            if make().is_err() {
+                // On Debian a package of its own contains the module's data.
+                apt_get(&["update", "--quiet"])?;
+                apt_get(&["install", "--yes", "--quiet", "--no-install-recommends", "python3-venv"])?;
+                make()?;
+            }
+            let pip = environment.join("bin/pip");
+            succeeds(Command::new(pip).args(["install", "--quiet", "--no-deps", "--requirement"]).arg(&requirements))
+        })?;
+        Ok(environment.join("bin/schemathesis"))
+    }
+
+    /// Installs what a lock file lists into `directory`, unless that is done already.
+    fn install_locked(
+        &self,
+        lock: &Path,
+        directory: &Path,
+        install: impl FnOnce() -> Result<(), String>,
+    ) -> Result<(), String> {
+        let read = |path: &Path| fs::read(path).map_err(|e| format!("`{}`: {e}", path.display()));
+        let (wanted, installed) = (read(lock)?, directory.join("installed.lock"));
+        if read(&installed).is_ok_and(|installed| installed == wanted) {
+            return Ok(());
+        }
+        if self.install == Install::Forbidden {
+            return Err(format!("not installed here: the packages of `{}`", lock.display()));
+        }
+        println!("  installing the packages of `{}`", lock.display());
+        install()?;
+        fs::write(&installed, wanted).map_err(|e| format!("`{}`: {e}", installed.display()))
     }
 
     /// Returns when a Docker engine answers: the running one, or one that is started here.
@@ -205,6 +251,16 @@ pub(crate) fn on_path(program: &str) -> bool {
 fn is_root() -> bool {
     let id = Command::new("id").arg("-u").output();
     id.is_ok_and(|output| output.stdout.trim_ascii() == b"0")
+}
+
+/// Runs a program without its output.
+fn succeeds(command: &mut Command) -> Result<(), String> {
+    let status = command.stdin(Stdio::null()).stdout(Stdio::null()).status();
+    match status {
+        Ok(status) if status.success() => Ok(()),
+        Ok(status) => Err(format!("`{command:?}` failed ({status})")),
+        Err(e) => Err(format!("`{command:?}` cannot be started: {e}")),
+    }
 }
 
 fn apt_get(args: &[&str]) -> Result<(), String> {

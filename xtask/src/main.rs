@@ -26,7 +26,7 @@ struct Cli {
 
 #[derive(Subcommand)]
 enum Task {
-    /// Run the checks: format, lints, page, tests, the agent's dependencies, licences, browser
+    /// Run the checks: format, lints, page, tests, the agent's dependencies, licences, API, browser
     Test {
         /// Set of checks to run
         #[arg(value_enum, default_value_t = steps::Lane::Full)]
@@ -44,7 +44,7 @@ enum Task {
         /// `faults`, `pause` or `ui`; without a name, all of them
         names: Vec<String>,
     },
-    /// Renew the page's types and the tables of docs/protocol.md
+    /// Renew the page's types, the schemas of the OpenAPI document and the tables of the protocol
     Wire,
     /// Inject random faults and check the promises
     Soak {

@@ -41,6 +41,8 @@ pub(crate) enum Step {
     Links,
     /// `cargo deny`: advisories, licences, sources
     Deny,
+    /// The OpenAPI document under a linter, a generated client and a fuzzer
+    Openapi,
     /// The real product in a real browser
     Browser,
     /// Random faults against the real product
@@ -49,11 +51,11 @@ pub(crate) enum Step {
 
 impl Lane {
     fn steps(self) -> &'static [Step] {
-        use Step::{Browser, Clippy, Deny, Fmt, Links, Soak, Tests, Ui};
+        use Step::{Browser, Clippy, Deny, Fmt, Links, Openapi, Soak, Tests, Ui};
         match self {
             Lane::Quick => &[Fmt, Ui, Tests],
-            Lane::Full => &[Fmt, Clippy, Ui, Tests, Links, Deny, Browser],
-            Lane::All => &[Fmt, Clippy, Ui, Tests, Links, Deny, Browser, Soak],
+            Lane::Full => &[Fmt, Clippy, Ui, Tests, Links, Deny, Openapi, Browser],
+            Lane::All => &[Fmt, Clippy, Ui, Tests, Links, Deny, Openapi, Browser, Soak],
         }
     }
 }
@@ -110,6 +112,7 @@ impl Step {
                 StepOutcome::Skipped("`cargo-deny` is not installed (`cargo install cargo-deny`)".to_owned())
             }
             Step::Deny => Runner::cargo(&["deny", "check"]).outcome(),
+            Step::Openapi => openapi(machine),
             Step::Browser => browser(machine),
             Step::Soak => soak(machine),
         }
@@ -181,14 +184,30 @@ fn tests(lane: Lane, machine: &Machine) -> StepOutcome {
     }
 }
 
+/// Tests that need tools beside cargo, in the test binary of that name.
+fn tests_with_tools(binary: &str) -> Runner {
+    let filter = format!("binary_id(greenroom::{binary})");
+    linting_cargo(&["nextest", "run", "--workspace", "--run-ignored", "only", "--filterset", &filter])
+}
+
+fn openapi(machine: &Machine) -> StepOutcome {
+    if let Err(reason) = machine.nextest() {
+        return StepOutcome::failed(reason);
+    }
+    match machine.openapi_tools() {
+        Ok(schemathesis) => {
+            tests_with_tools("openapi").with(("GREENROOM_SCHEMATHESIS", &schemathesis.to_string_lossy())).nextest()
+        }
+        Err(reason) => StepOutcome::Skipped(reason),
+    }
+}
+
 fn browser(machine: &Machine) -> StepOutcome {
     if let Err(reason) = machine.nextest() {
         return StepOutcome::failed(reason);
     }
-    let args =
-        ["nextest", "run", "--workspace", "--run-ignored", "only", "--filterset", "binary_id(greenroom::browser)"];
     match machine.browser() {
-        Ok(()) => linting_cargo(&args).nextest(),
+        Ok(()) => tests_with_tools("browser").nextest(),
         Err(reason) => StepOutcome::Skipped(reason),
     }
 }

@@ -154,6 +154,7 @@ async fn chat_continues_after_any_frame() {
         exit_code: Some(0),
         duration_ms: 1,
         timed_out: false,
+        signal: None,
         truncated: None,
     };
     let partial = Observation { kind: ObservationKind::Message { partial: true }, content: "It wo".into() };
