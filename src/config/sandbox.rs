@@ -114,7 +114,7 @@ impl SandboxConfig {
             UidRange::Auto => UidRange::AUTO,
             UidRange::Ids(uids) => uids.clone(),
         };
-        let is_writable = |volume: &&SandboxVolume| volume.access == VolumeAccess::ReadWrite || is_workspace(volume);
+        let is_writable = |volume: &&SandboxVolume| volume.access == VolumeAccess::ReadWrite;
         if let Some(volume) = self.volumes.iter().find(is_writable) {
             return Err(SharedUserReason::WritableVolume(volume.host.clone()));
         }
@@ -237,7 +237,7 @@ mod tests {
         check(&|sandbox| ids(5..=7)(sandbox), true, "0 100000 7\n", Err(SharedUserReason::NotMapped(5..=7)));
         check(&volume("/a:/data:ro"), true, WHOLE_MAP, Ok(UidRange::AUTO));
         check(&volume("/a:/data"), true, WHOLE_MAP, Err(SharedUserReason::WritableVolume("/a".into())));
-        check(&volume("/a:/workspace:ro"), true, WHOLE_MAP, Err(SharedUserReason::WritableVolume("/a".into())));
+        check(&volume("/a:/workspace"), true, WHOLE_MAP, Err(SharedUserReason::WritableVolume("/a".into())));
     }
 
     #[test]
