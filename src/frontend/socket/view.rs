@@ -18,7 +18,7 @@ use crate::{
 
 /// View of one client, from the parameters `deltas` and `view` of its address.
 pub(in crate::frontend) enum SocketView {
-    /// All frames.
+    /// Frames of every kind.
     Full,
     WithoutDeltas,
     Classic(Box<ClassicProjection>),

@@ -1,5 +1,7 @@
 //! Rules for inputs that meet other work in progress.
 
+use greenroom_protocol::CONTENT_LIMIT;
+
 use super::*;
 
 #[test]
@@ -39,11 +41,13 @@ fn partial_text_keeps_head_tail_and_length() {
     };
     assert_eq!(partial_of(0, "short".into()), ("short".into(), None));
     let (content, full_bytes) = partial_of(0, format!("BEGIN{}END", "x".repeat(300_000)));
-    assert!(content.len() < 66_000 && content.starts_with("BEGIN") && content.ends_with("END"));
+    assert!(content.len() <= CONTENT_LIMIT && content.starts_with("BEGIN") && content.ends_with("END"));
     assert_eq!(full_bytes, Some(300_008));
     let (content, full_bytes) = partial_of(1_000_000, format!("{}END", "x".repeat(200_000)));
     assert!(
-        content.len() < 66_000 && content.starts_with("\n… 1134467 bytes left out …\n") && content.ends_with("END")
+        content.len() <= CONTENT_LIMIT
+            && content.starts_with("\n… 1134531 bytes left out …\n")
+            && content.ends_with("END")
     );
     assert_eq!(full_bytes, Some(1_200_003));
 }
