@@ -15,7 +15,7 @@ use tokio::sync::mpsc::{self, UnboundedSender};
 use self::position::{chat_after, chat_from_now};
 use super::{
     EventPull, FrontendServices, PulledItem,
-    chat_protocol::{ChatFrame, ChatFrameBody, ChatRequest, ChatRequestFrame, ChatTranslator},
+    chat_protocol::{ChatFrame, ChatFrameBody, ChatRequest, ChatRequestFrame, ChatTranslator, RejectedChatFrame},
     connection::{ClientConnection, close},
     credit::Credit,
     frames::{FrameAssembler, ReceivedFrame},
@@ -155,7 +155,7 @@ impl ChatSocket {
         match ChatRequestFrame::parse(text) {
             Ok(ChatRequestFrame { request: ChatRequest::Ping, .. }) => self.send_frame(ChatFrameBody::Pong.into(), ctx),
             Ok(frame) => self.relay(frame, ctx),
-            Err(rejection) => self.send_frame(rejection, ctx),
+            Err(RejectedChatFrame { message, id }) => self.send_frame(ChatFrame::rejection(message, id), ctx),
         }
     }
 

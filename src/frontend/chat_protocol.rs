@@ -31,19 +31,19 @@ impl ChatRequestFrame {
     /// Reads a text frame.
     ///
     /// # Errors
-    /// Returns the frame that rejects the text.
-    pub(super) fn parse(text: &str) -> Result<ChatRequestFrame, ChatFrame> {
+    /// Returns the reason, and the id if it could be read.
+    pub(super) fn parse(text: &str) -> Result<ChatRequestFrame, RejectedChatFrame> {
         let not_a_frame = |e: serde_json::Error, id| {
             let frames = r#"`{"type": "message", "content": …}`, `{"type": "interrupt"}` or `{"type": "ping"}`"#;
-            ChatFrame::rejection(format!("not a frame of a chat ({e}); send {frames}"), id)
+            RejectedChatFrame { message: format!("not a frame of a chat ({e}); send {frames}"), id }
         };
         let frame: Value = serde_json::from_str(text).map_err(|e| not_a_frame(e, None))?;
         let id = match frame.get("id") {
             None | Some(Value::Null) => None,
             Some(Value::String(id)) if (1..=REQUEST_ID_LIMIT).contains(&id.len()) => Some(id.clone()),
             Some(_) => {
-                let rule = format!("`id` must be a string of 1 to {REQUEST_ID_LIMIT} bytes");
-                return Err(ChatFrame::rejection(rule, None));
+                let message = format!("`id` must be a string of 1 to {REQUEST_ID_LIMIT} bytes");
+                return Err(RejectedChatFrame { message, id: None });
             }
         };
         match ChatRequest::deserialize(frame) {
@@ -59,6 +59,14 @@ impl ChatRequestFrame {
             ChatRequest::Interrupt | ChatRequest::Ping => 0,
         }
     }
+}
+
+/// Text frame that is no request.
+#[derive(Debug, Clone, PartialEq)]
+pub(super) struct RejectedChatFrame {
+    pub(super) message: String,
+    /// Id of the frame, if it could be read.
+    pub(super) id: Option<String>,
 }
 
 /// Frame to a client. `seq` is present if the frame stems from a durable event.

@@ -161,8 +161,8 @@ fn frames_have_the_documented_form() {
 #[test]
 fn rejection_names_the_frame() {
     let check = |text: &str, id: Value, words: &str| {
-        let rejection = ChatRequestFrame::parse(text).expect_err("the frame is wrong");
-        let json = serde_json::to_value(rejection).expect("JSON");
+        let rejected = ChatRequestFrame::parse(text).expect_err("the frame is wrong");
+        let json = serde_json::to_value(ChatFrame::rejection(rejected.message, rejected.id)).expect("JSON");
         assert_eq!((&json["type"], &json["id"]), (&"error".into(), &id), "{json}");
         assert!(json["message"].as_str().is_some_and(|message| message.contains(words)), "{json}");
         assert_eq!(json.as_object().map(serde_json::Map::len), Some(3), "no field of a turn's end: {json}");
