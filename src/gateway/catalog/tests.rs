@@ -292,7 +292,7 @@ fn metric_labels_are_bounded() {
         assert_eq!((provider, label.as_str()), expected, "{model}");
     };
     check(ProviderApi::Anthropic, "claude-a", ("anthropic", "claude-a"));
-    check(ProviderApi::Anthropic, "anthropic/claude-d", ("anthropic", "claude-d"));
+    check(ProviderApi::Anthropic, "claude-d", ("anthropic", "claude-d"));
     check(ProviderApi::Openai, "gpt-b", ("openai", "gpt-b"));
     check(ProviderApi::Openai, "openai/org/c", ("openai", "org/c"));
     check(ProviderApi::Gemini, "g", ("gemini", "g"));

@@ -55,11 +55,15 @@ async fn input_of_a_stalled_client_is_processed_within_the_buffer_limit() {
     let mut transport = WsTransport::new(stream, BoxBody::new(BodyStream::new(actor)), client_input);
     let mut poll_for_a_while = async || timeout(Duration::from_millis(100), poll_fn(|cx| transport.poll(cx))).await;
     poll_for_a_while().await.expect_err("the buffer is full and the connection stays open");
-    for word in ["stop ", "the ", "turn"] {
-        tokio::io::AsyncWriteExt::write_all(&mut client, word.as_bytes()).await.unwrap();
+    let frames = ["stop ", "the ", "turn"].map(|word| {
+        let header = [0x81, 0x80 | word.len() as u8, 0, 0, 0, 0];
+        [&header[..], word.as_bytes()].concat()
+    });
+    for frame in &frames {
+        tokio::io::AsyncWriteExt::write_all(&mut client, frame).await.unwrap();
         poll_for_a_while().await.expect_err("the connection stays open");
     }
-    assert_eq!(*received.borrow(), b"stop the turn");
+    assert_eq!(*received.borrow(), frames.concat());
     assert!(transport.unsent() < SEND_BUFFER_LIMIT + 10_000, "{}", transport.unsent());
 }
 
