@@ -40,7 +40,7 @@ fn main() -> ExitCode {
         }
         Some(CliCommand::Import { file }) => system.block_on(transfer::command::import_from(&config, &file)),
         Some(CliCommand::Token { renew }) => {
-            token(&config, renew).and_then(|token| print_line(token)).inspect(|()| print_sign_in_hint(&config))
+            token(&config, renew).and_then(print_line).inspect(|()| print_sign_in_hint(&config))
         }
         Some(CliCommand::Doctor) => system.block_on(doctor::examine(config)),
         None | Some(CliCommand::Serve) => system.block_on(async {

@@ -116,7 +116,7 @@ mod tests {
         sparse.set_len(1 << 30).expect("a sparse file");
         let unreadable = inside.join("unreadable");
         fs::create_dir(&unreadable).expect("a directory");
-        fs::set_permissions(&unreadable, fs::Permissions::from_mode(0)).expect("own directory");
+        fs::set_permissions(&unreadable, fs::Permissions::from_mode(0o000)).expect("own directory");
         let grown = measure(&inside) - empty;
         assert!((1 << 20..(1 << 20) + (64 << 10)).contains(&grown), "{grown}");
         fs::set_permissions(&unreadable, fs::Permissions::from_mode(0o700)).expect("own directory");

@@ -59,7 +59,8 @@ await streamUntil(session.id, (event) => "observation" in event && event.observa
 
 // Events.
 const page = await api.GET("/api/sessions/{id}/events", { params: { ...params, query: { kind: "message" } } });
-const first = page.data?.items[0];
+assert.ok(typeof page.data === "object", "the page is JSON, not a stream");
+const first = page.data.items[0];
 assert.ok(first && "action" in first && first.action === "message");
 assert.equal(first.args.content, "slow: 1000");
 const bad = await api.GET("/api/sessions/{id}/events", { params: { ...params, query: { after: 1, last: 1 } } });

@@ -60,7 +60,7 @@ mod tests {
 
     #[test]
     fn touched_reserve_is_measured_again() {
-        let dir = tempfile::tempdir().unwrap();
+        let dir = tempfile::tempdir().expect("a temporary directory");
         let reserve = DiskReserve::of(dir.path());
         reserve.is_touched.store(true, Ordering::Relaxed);
         reserve.measure();

@@ -37,7 +37,8 @@ async fn browser_gets_errors_as_pages() {
         "<code>evil.test&lt;i></code> is not a name of this server",
     )
     .await;
-    check(anonymous("HEAD", "/?token=wrong"), 401, "").await;
+    let head = open(anonymous("HEAD", "/?token=wrong")).await;
+    assert_eq!((head.status.as_u16(), head.header("content-type")), (401, "text/html; charset=utf-8"));
     for request in [
         authenticated("GET", "/api/nothing", None),
         authenticated("GET", "/%61pi/nothing", None),
