@@ -90,7 +90,7 @@ impl SoakWatcher {
             return sleep(Duration::from_millis(dice.u64(5..100))).await;
         };
         let leaves = Instant::now() + Duration::from_millis(dice.u64(20..5_000));
-        let (mut newest, mut tools) = (0, HashSet::new());
+        let (mut newest, mut tools, mut texts) = (0, HashSet::new(), HashSet::new());
         while Instant::now() < leaves {
             let frame = match wire.receive(QUIET).await {
                 SoakFrame::Frame(frame) => frame,
@@ -98,11 +98,17 @@ impl SoakWatcher {
                 SoakFrame::Nothing => continue,
                 SoakFrame::Cut => return,
             };
-            let tool = frame["tool_use_id"].to_string();
+            let (tool, item) = (frame["tool_use_id"].to_string(), frame["item"].to_string());
             let is_right = match frame["type"].as_str() {
                 Some("tool_use_start") => tools.insert(tool),
                 Some("tool_result") => tools.remove(&tool),
-                Some("text_delta" | "thinking" | "cost_update" | "done" | "error") => true,
+                Some("text_delta" | "thinking") => {
+                    texts.insert(item);
+                    true
+                }
+                // Withdraws a text that this client has.
+                Some("text_reset") => texts.remove(&item),
+                Some("cost_update" | "done" | "error") => true,
                 _ => false,
             };
             if !is_right {
