@@ -75,9 +75,12 @@ impl JournalMeter {
             (false, true) => (by_hour, "in this hour; wait for the next hour or raise the limit"),
             (false, false) => return None,
         };
-        let (used, limit, key, outside) = quota;
+        let (_, limit, key, outside) = quota;
         let reason = format!("the agent wrote more than {limit}{outside} to the journal (`{key}`) {way_out}");
-        let is_hard = self.is_outside_work || used > limit.as_u64().saturating_add(INTERRUPT_SLACK);
+        let far_beyond = |(used, limit, ..): &(u64, ByteSize, _, _)| {
+            limit.as_u64() > 0 && *used > limit.as_u64().saturating_add(INTERRUPT_SLACK)
+        };
+        let is_hard = self.is_outside_work || far_beyond(&by_hour) || far_beyond(&total);
         Some(QuotaExceeded { reason, is_hard })
     }
 }

@@ -119,9 +119,28 @@ fn schemas_of_the_openapi_document_are_current() {
     generator.subschema_for::<MessageMode>();
     generator.subschema_for::<ProviderApi>();
     generator.subschema_for::<ReasoningEffort>();
-    let schemas = Value::Object(generator.take_definitions(true));
+    let mut schemas = Value::Object(generator.take_definitions(true));
+    keep_openapi_formats(&mut schemas);
     let file = serde_json::to_string_pretty(&schemas).expect("a schema is JSON") + "\n";
     check_current("src/wire_schemas.json", &file);
+}
+
+/// Replaces formats of integers that OpenAPI does not have. Unsigned ones have a minimum of 0.
+fn keep_openapi_formats(schema: &mut Value) {
+    match schema {
+        Value::Object(fields) => {
+            if let Some(format) = fields.get_mut("format").filter(|format| format.as_str().is_some_and(is_unsigned)) {
+                *format = "int64".into();
+            }
+            fields.values_mut().for_each(keep_openapi_formats);
+        }
+        Value::Array(items) => items.iter_mut().for_each(keep_openapi_formats),
+        Value::Null | Value::Bool(_) | Value::Number(_) | Value::String(_) => {}
+    }
+}
+
+fn is_unsigned(format: &str) -> bool {
+    format.starts_with("uint")
 }
 
 /// Collects the TypeScript declarations of types and of the types in their fields.

@@ -292,7 +292,9 @@ async fn background_process_survives_and_does_not_block_run() {
         session.observations()[0].content.lines().find_map(|line| line.strip_prefix("pid=")).expect("a pid").to_owned();
     session.user_action("a2", Action::Run { command: format!("sleep 0.2; kill -0 {pid} && kill {pid}") }).await;
     session.outcome("a2").await;
-    assert!(matches!(session.observations()[1].kind, ObservationKind::Run { exit_code: Some(0), .. }));
+    let observations = session.observations();
+    let ended = observations.iter().rev().find(|observation| observation.name() == "run").expect("a result");
+    assert!(matches!(ended.kind, ObservationKind::Run { exit_code: Some(0), .. }));
 }
 
 #[tokio::test]

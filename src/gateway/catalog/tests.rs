@@ -294,7 +294,7 @@ fn metric_labels_are_bounded() {
     check(ProviderApi::Anthropic, "claude-a", ("anthropic", "claude-a"));
     check(ProviderApi::Anthropic, "claude-d", ("anthropic", "claude-d"));
     check(ProviderApi::Openai, "gpt-b", ("openai", "gpt-b"));
-    check(ProviderApi::Openai, "openai/org/c", ("openai", "org/c"));
+    check(ProviderApi::Openai, "org/c", ("openai", "org/c"));
     check(ProviderApi::Gemini, "g", ("gemini", "g"));
     check(ProviderApi::Anthropic, "demo", ("demo", "demo"));
     for foreign in ["claude-x", "gpt-b", "", "other"] {

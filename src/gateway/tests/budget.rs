@@ -175,10 +175,10 @@ async fn metered_calls_need_a_cause() {
 /// A budget is often set because a call runs away.
 #[tokio::test]
 async fn budget_that_is_set_counts_running_calls() {
-    let script = [FakeModelResponse::anthropic(3).ending_after(1, FakeResponseEnd::Hang)];
+    let script = [FakeModelResponse::anthropic(9).ending_after(5, FakeResponseEnd::Hang)];
     let fixture = GatewayFixture::with_script(script).await;
     let mut running = fixture.post(MESSAGES, &streaming("claude-x")).await;
-    running.read_until("w0").await;
+    running.read_until("w1").await;
     fixture.account.ledger().set_limit(Some(0.01));
     assert_eq!(fixture.post(MESSAGES, &streaming("claude-x")).await.status(), 402, "the running call holds the budget");
 }

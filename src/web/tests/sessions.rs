@@ -177,7 +177,7 @@ async fn path_that_is_no_utf8_names_no_file() {
         for (method, body) in [("PUT", Some("x")), ("GET", None)] {
             let rejected = fixture.call(method, &uri, body).await;
             assert_eq!(rejected.error(), (400, "invalid_args".to_owned()), "{method} {path}: {}", rejected.text);
-            assert!(rejected.text.contains("the path is not UTF-8"), "{method} {path}: {}", rejected.text);
+            assert!(rejected.text.contains("is not UTF-8"), "{method} {path}: {}", rejected.text);
         }
     }
     assert!(!fixture.workspace(&id).exists(), "nothing is written");

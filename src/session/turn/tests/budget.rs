@@ -61,7 +61,13 @@ fn rejection_is_reported_once_in_a_turn() {
 fn other_failure_of_the_turn_is_still_reported() {
     let turn = RulesFixture::after(&working()).state.turn.expect("a turn runs").id;
     let outcome = WorkOutcome::Failed { code: "too_many_steps".into(), detail: "40 steps".into() };
-    check(&denied(), SessionInput::TurnEnded { turn, outcome }, AgentState::Idle, &["error", "is idle"], &[]);
+    check(
+        &denied(),
+        SessionInput::TurnEnded { turn, outcome },
+        AgentState::Idle,
+        &["error too_many_steps", "is idle"],
+        &[],
+    );
 }
 
 #[test]

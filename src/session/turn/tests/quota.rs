@@ -20,7 +20,8 @@ fn exceeded_quota_interrupts_running_work() {
     let interrupting = with(working(), &[exceeded(false)]);
     check(&interrupting, exceeded(false), AgentState::Interrupting, &[], &[]);
     let outcome = WorkOutcome::Cancelled { what: "the turn".into(), partial: false };
-    let over = with(interrupting, &[say("next"), SessionInput::TurnEnded { turn, outcome }]);
+    let queued = with(working(), &[say("next"), exceeded(false)]);
+    let over = with(queued, &[SessionInput::TurnEnded { turn, outcome }]);
     let rules = RulesFixture::after(&over);
     assert_eq!((rules.state.visible_state(), rules.state.reason().as_deref()), (AgentState::Idle, Some("quota")));
     let next = RulesFixture::after(&with(over, &[say("go on")]));

@@ -50,5 +50,5 @@ export const OBSERVATIONS: Record<ObservationKind["observation"], KindShape> = {
   queue: { senders: ["server"], fields: { items: "objects" } },
   sandbox: { senders: ["server"], fields: { phase: "string", exit_code: "number?", out_of_memory: "boolean?", stderr_tail: "string?", isolation: "string?" } },
   error: { senders: ["agent", "server"], fields: { code: "string", detail: "string" } },
-  notice: { senders: ["server"], fields: { code: "string", detail: "string", attempts: "number?", waited_ms: "number?" } },
+  notice: { senders: ["agent", "server"], fields: { code: "string", detail: "string", attempts: "number?", waited_ms: "number?" } },
 };
