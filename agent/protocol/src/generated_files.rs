@@ -125,10 +125,14 @@ fn schemas_of_the_openapi_document_are_current() {
     check_current("src/wire_schemas.json", &file);
 }
 
-/// Replaces formats of integers that OpenAPI does not have. Unsigned ones have a minimum of 0.
+/// Replaces formats of integers that OpenAPI does not have: unsigned ones have a minimum of 0.
+/// Removes defaults beside a reference, which some readers of OpenAPI reject.
 fn keep_openapi_formats(schema: &mut Value) {
     match schema {
         Value::Object(fields) => {
+            if fields.contains_key("$ref") {
+                fields.remove("default");
+            }
             if let Some(format) = fields.get_mut("format").filter(|format| format.as_str().is_some_and(is_unsigned)) {
                 *format = "int64".into();
             }
