@@ -396,7 +396,7 @@ pub struct CallSettlement {
 pub(super) struct CallReservation {
     account: Option<Arc<dyn SessionAccount>>,
     grant: CallGrant,
-    /// Bytes of the body, if its size tells its tokens.
+    /// Bytes of the body, if its tokens can be estimated by its size.
     body_bytes: Option<u64>,
 }
 

@@ -81,13 +81,9 @@ impl FromRequest for FilePath {
     type Future = Ready<Result<FilePath, ApiError>>;
 
     fn from_request(req: &HttpRequest, _: &mut Payload) -> Self::Future {
-        // The router replaces bytes that are no UTF-8, and the file would get another name. It
-        // leaves an encoded `/` and `%` as they are.
-        let is_utf8 = percent_decode_str(req.uri().path()).decode_utf8().is_ok();
-        let path = percent_decode_str(req.match_info().query("path")).decode_utf8().ok().filter(|_| is_utf8);
-        let Some(text) = path.map(Cow::into_owned) else {
-            return ready(Err(ApiError::invalid("the path is not UTF-8; send it as percent-encoded UTF-8")));
-        };
+        // The router leaves an encoded `/` and `%` as they are. The middleware has rejected bytes
+        // that are no UTF-8.
+        let text = percent_decode_str(req.match_info().query("path")).decode_utf8_lossy().into_owned();
         ready(match text.parse() {
             Ok(inner) => Ok(FilePath { text, inner }),
             Err(invalid) => Err(ApiError::invalid(InvalidInnerPath::to_string(&invalid))),
@@ -193,7 +189,7 @@ impl IntoParams for IdempotencyKeyHeader {
     }
 }
 
-/// `Last-Event-ID` header: the newest event that a client has which resumes a stream.
+/// `Last-Event-ID` header: the newest event of a client that resumes a stream.
 pub(super) struct LastEventIdHeader(pub Option<Seq>);
 
 impl FromRequest for LastEventIdHeader {

@@ -1,7 +1,7 @@
 //! Requests with a wrong token: a delay that grows for each address, and one warning a minute.
 //!
-//! Only the answer to a wrong token is delayed. A client with the right token never waits, not even
-//! at an address from which others guess.
+//! Only the answer to a wrong token is delayed. The answer to the right token never is, not even at
+//! an address from which others guess.
 
 use std::{
     collections::HashMap,

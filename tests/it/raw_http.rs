@@ -43,7 +43,11 @@ impl RawAnswer {
             self.header("content-security-policy").is_some_and(|it| it.starts_with("default-src 'none'")),
             "{what}"
         );
-        assert!(!body["error"]["message"].as_str().expect("an error has a message").is_empty(), "{what}");
+        assert!(
+            body["error"]["message"].as_str().is_some_and(|message| !message.is_empty()),
+            "{what}: {} {body}",
+            self.head
+        );
         body["error"]["code"].as_str().expect("an error has a code").to_owned()
     }
 }
@@ -88,7 +92,8 @@ async fn request_that_cannot_be_parsed_gets_an_error_in_the_common_form() {
     let host = format!("host: {}\r\n", server.rest.authority);
     let with_host = |line: &str, headers: &str| format!("{line}\r\n{host}{headers}\r\n").into_bytes();
     let get = "GET /healthz HTTP/1.1";
-    let too_large = with_host(get, &format!("x: {}\r\n", "y".repeat(200_000)));
+    // Without an end, as the library accepts a large head that arrives in one read.
+    let too_large = format!("{get}\r\n{host}x: {}", "y".repeat(200_000)).into_bytes();
     let table: [(&str, Vec<u8>, u16, &str); 12] = [
         ("no HTTP", b"hello\r\n\r\n".to_vec(), 400, "invalid_args"),
         ("another protocol", b"\x16\x03\x01\x02\x00\x01\r\n\r\n".to_vec(), 400, "invalid_args"),

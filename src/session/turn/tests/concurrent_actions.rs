@@ -1,6 +1,6 @@
 //! Rules for inputs that meet other work in progress.
 
-use greenroom_protocol::CONTENT_LIMIT;
+use greenroom_protocol::{CONTENT_LIMIT, DeltaKind};
 
 use super::*;
 
