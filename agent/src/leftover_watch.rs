@@ -7,8 +7,10 @@ use tokio::time::sleep;
 
 use crate::{outgoing::OutgoingQueue, processes::ChildProcesses};
 
-/// Interval of the scans while something is left behind.
+/// Interval of the scans while something is left behind. Each change that a scan finds doubles it,
+/// up to [`LONGEST_INTERVAL`]: a process that starts others for ever must not fill the journal.
 const SCAN_INTERVAL: Duration = Duration::from_secs(5);
+const LONGEST_INTERVAL: Duration = Duration::from_secs(320);
 
 /// Time from the end of a command to the scan. Most of its last processes are gone by then.
 const SETTLE_TIME: Duration = Duration::from_millis(200);
@@ -19,19 +21,26 @@ const MEMORY_FACTOR: u64 = 2;
 /// Reports until dropped. Without leftovers, scans only when a command has ended.
 pub(crate) async fn report_leftovers(processes: &ChildProcesses, outgoing: &OutgoingQueue) -> Infallible {
     let mut reported: Vec<LeftoverProcess> = Vec::new();
+    let mut interval = SCAN_INTERVAL;
     loop {
-        tokio::select! {
+        let is_scan = tokio::select! {
             biased;
-            () = processes.leftovers_changed() => {}
-            () = sleep(SCAN_INTERVAL), if !reported.is_empty() => {}
-        }
+            () = processes.leftovers_changed() => false,
+            () = sleep(interval), if !reported.is_empty() => true,
+        };
         // A request to kill leftovers is answered by a list, even if they had just ended.
         let is_answer = processes.take_kill_request();
         if !is_answer {
             sleep(SETTLE_TIME).await;
         }
         let (items, more) = processes.leftovers().await;
+        if !is_scan {
+            interval = SCAN_INTERVAL;
+        }
         if is_answer || has_changed(&reported, &items) {
+            if is_scan {
+                interval = LONGEST_INTERVAL.min(interval * 2);
+            }
             reported.clone_from(&items);
             let kind = ObservationKind::Commands { items, more: more as u32 };
             outgoing.event(None, Observation { kind, content: String::new() }).await;

@@ -62,7 +62,7 @@ impl OutgoingQueue {
     /// any.
     pub fn resuming(saved: &Path) -> OutgoingQueue {
         let queue = OutgoingQueue::default();
-        if let Some(SavedReports { boot, frames }) = SavedReports::read(saved) {
+        if let Some(SavedReports { boot, frames }) = SavedReports::take(saved) {
             let mut state = queue.lock();
             state.outbox = Outbox::of_earlier_start(frames);
             state.earlier_start = Some(EarlierStart { boot, file: saved.to_owned() });

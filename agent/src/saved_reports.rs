@@ -2,13 +2,14 @@
 //! the agent sends them, under the boot id that they belong to, before it does anything else.
 //!
 //! The first line holds the boot id, each further line one report frame. A command in the sandbox
-//! may change the file; the server treats its reports like any other report of the sandbox.
+//! may change the file, so that the server closes the connection. A start therefore takes the file
+//! under another name, and drops one that an earlier start took and did not deliver.
 
 use std::{
     fs::{self, File, OpenOptions},
     io::{self, BufWriter, Read, Write},
     os::unix::fs::OpenOptionsExt,
-    path::Path,
+    path::{Path, PathBuf},
 };
 
 use greenroom_protocol::link::FromAgent;
@@ -35,10 +36,12 @@ struct SavedReportsHeader {
 }
 
 impl SavedReports {
-    /// Reads the file at `path`. Returns `None` if it is missing, or holds no reports. An invalid
+    /// Takes the file at `path`. Returns `None` if it is missing, or holds no reports. An invalid
     /// file is logged and ignored.
-    pub fn read(path: &Path) -> Option<SavedReports> {
-        match read_text(path).and_then(|text| parse(&text)) {
+    pub fn take(path: &Path) -> Option<SavedReports> {
+        SavedReports::remove(path);
+        let taken = taken_path(path);
+        match fs::rename(path, &taken).and_then(|()| read_text(&taken)).and_then(|text| parse(&text)) {
             Ok(saved) => Some(saved).filter(|saved| !saved.frames.is_empty()),
             Err(error) if error.kind() == io::ErrorKind::NotFound => None,
             Err(error) => {
@@ -66,14 +69,19 @@ impl SavedReports {
         path.parent().map_or(Ok(()), |directory| File::open(directory)?.sync_all())
     }
 
-    /// Removes the file at `path`. A missing file is no error.
+    /// Removes the file that was taken from `path`. A missing file is no error.
     pub fn remove(path: &Path) {
-        if let Err(error) = fs::remove_file(path)
+        let taken = taken_path(path);
+        if let Err(error) = fs::remove_file(&taken)
             && error.kind() != io::ErrorKind::NotFound
         {
-            tracing::warn!(%error, path = %path.display(), "delivered reports cannot be removed");
+            tracing::warn!(%error, path = %taken.display(), "taken reports cannot be removed");
         }
     }
+}
+
+fn taken_path(path: &Path) -> PathBuf {
+    path.with_extension("taken")
 }
 
 /// A link or a pipe at the path must not block the agent.
@@ -119,12 +127,12 @@ mod tests {
     fn saved_reports_are_read_back() {
         let dir = tempfile::tempdir().expect("a directory");
         let path = dir.path().join("reports");
-        assert_eq!(SavedReports::read(&path), None);
+        assert_eq!(SavedReports::take(&path), None);
         let saved = SavedReports { boot: "b".into(), frames: [31, 32].map(report).into() };
         saved.write(&path).expect("the disk has room");
-        assert_eq!(SavedReports::read(&path), Some(saved));
+        assert_eq!(SavedReports::take(&path), Some(saved));
         SavedReports::remove(&path);
-        assert_eq!(SavedReports::read(&path), None);
+        assert_eq!(SavedReports::take(&path), None);
     }
 
     #[test]
@@ -133,11 +141,24 @@ mod tests {
         let path = dir.path().join("reports");
         let gap = SavedReports { boot: "b".into(), frames: [1, 3].map(report).into() };
         gap.write(&path).expect("the disk has room");
-        assert_eq!(SavedReports::read(&path), None);
+        assert_eq!(SavedReports::take(&path), None);
         for text in ["", "{", "{\"boot\":\"b\"}", "{\"boot\":\"b\"}\n{\"frame\":\"hello\"}"] {
             fs::write(&path, text).expect("the disk has room");
-            assert_eq!(SavedReports::read(&path), None, "{text}");
+            assert_eq!(SavedReports::take(&path), None, "{text}");
         }
-        assert_eq!(SavedReports::read(dir.path()), None);
+        fs::create_dir(&path).expect("the path is free");
+        assert_eq!(SavedReports::take(&path), None);
+    }
+
+    /// Covers a file that makes the server close each connection.
+    #[test]
+    fn file_is_taken_once() {
+        let dir = tempfile::tempdir().expect("a directory");
+        let path = dir.path().join("reports");
+        let saved = SavedReports { boot: "b".into(), frames: [1].map(report).into() };
+        saved.write(&path).expect("the disk has room");
+        assert_eq!(SavedReports::take(&path), Some(saved));
+        assert_eq!(SavedReports::take(&path), None);
+        assert_eq!(fs::read_dir(dir.path()).expect("the directory is there").count(), 0);
     }
 }

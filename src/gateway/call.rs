@@ -123,26 +123,27 @@ async fn serve(
     // From here on, dropping the recorder books the usage: after a hang-up or an interrupt too.
     let mut recorder = UsageRecorder::new(context.clone(), route, model, input, reservation);
     let listed = if proxied.is_none() { listed_models(context, route.api()) } else { None };
-    let upstream_response = match proxied {
+    let answered = match proxied {
         Some(proxied) if proxied.model == DEMO => {
             recorder.may_be_billed = true;
             let pace = context.gateway.options().demo_tokens_per_second;
             let (response, _) =
                 run_blocking_if_large(request_bytes, move || (demo::respond(route, &proxied, pace), body_permit)).await;
-            response?
+            response.map_err(RejectedCall::from)
         }
         None if listed.is_some() => {
             let (options, api) = (context.gateway.options(), route.api());
             let id = path.model.as_deref().map(|id| options.upstream_name(api, id));
-            demo::models(api, &listed.unwrap_or_default(), id)?
+            demo::models(api, &listed.unwrap_or_default(), id).map_err(RejectedCall::from)
         }
         proxied => {
             let response = call_provider(context, &path, head, proxied, &mut recorder.may_be_billed).await;
-            recorder.has_failed = response.is_err();
             drop(body_permit);
-            response?
+            response
         }
     };
+    recorder.has_failed = answered.is_err();
+    let upstream_response = answered?;
     let relay = ResponseRelay {
         route,
         is_stream: upstream_response.is_stream,

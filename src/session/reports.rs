@@ -190,7 +190,10 @@ impl Session {
         if !self.state.has_welcomed(&mark.boot) {
             return self.discard_report(mark, durable, ctx);
         }
-        self.last_active = Instant::now();
+        // A list of leftovers is no activity: their changes would keep the session awake for ever.
+        if !lists_leftovers(&report) {
+            self.last_active = Instant::now();
+        }
         let reply = vec![CommitReply::Report(durable)];
         let input = match report {
             AgentReport::Event { item, body } => {
@@ -293,6 +296,11 @@ fn attribute_source(body: EventBody) -> (EventSource, EventBody) {
             (EventSource::Server, Observation { kind: error, content: String::new() }.into())
         }
     }
+}
+
+fn lists_leftovers(report: &AgentReport) -> bool {
+    let AgentReport::Event { body: EventBody::Observation(observation), .. } = report else { return false };
+    matches!(observation.kind, ObservationKind::Commands { .. })
 }
 
 /// Returns true if a report may share a commit with others.

@@ -41,10 +41,10 @@ impl WorkspaceMeter {
     }
 
     /// Records a measurement that took `cost`. Returns true if the session is beyond `limit` and
-    /// has grown. A person who removes files is not interrupted.
+    /// has grown since the last one. So nobody who removes files is interrupted.
     pub(super) fn record(&mut self, session: SessionId, bytes: u64, limit: u64, cost: Duration, now: Instant) -> bool {
         let before = self.0.insert(session, Measurement { bytes, next: now + cost * TIME_PARTS });
-        bytes > limit && before.is_none_or(|before| bytes > before.bytes)
+        bytes > limit && before.is_some_and(|before| bytes > before.bytes)
     }
 
     /// Forgets sessions that are gone.
@@ -129,6 +129,7 @@ mod tests {
         let mut check = |bytes, expected| {
             assert_eq!(meter.record(session, bytes, 100, Duration::from_secs(1), now), expected, "{bytes} bytes");
         };
+        check(110, false);
         check(100, false);
         check(101, true);
         check(101, false);

@@ -31,7 +31,7 @@ const STREAM_UNREAD_TIMEOUT: Duration = Duration::from_secs(30);
 pub(super) struct EventStreamQuery {
     /// Stream the events after this number.
     pub after: Seq,
-    /// Newest event that a client has which resumes a stream. Takes precedence over `after`.
+    /// Newest event that the client has, if it resumes a stream. Takes precedence over `after`.
     pub resumed_after: Option<Seq>,
     /// Number of events after which the stream ends. `None`: the stream ends with the session.
     pub max_events: Option<usize>,
@@ -153,8 +153,8 @@ async fn next_frame(
 ) -> SseFrame {
     let due = Instant::now() + HEARTBEAT;
     loop {
-        if position.is_at_end() {
-            return closing("the session has ended");
+        if let Some(end) = position.end.filter(|_| position.is_at_end()) {
+            return closing("the session has ended", Some(end));
         }
         let Ok(pulled) = timeout_at(due, next()).await else { break };
         if let PulledItem::Event((seq, event)) = &pulled {
@@ -174,16 +174,18 @@ async fn next_frame(
             // the time here.
             PulledItem::Event(_) | PulledItem::Delta(_) | PulledItem::Retry(_) if Instant::now() >= due => break,
             PulledItem::Event(_) | PulledItem::Delta(_) | PulledItem::Retry(_) => {}
-            PulledItem::Gone(error) => return closing(&error.to_string()),
+            PulledItem::Gone(error) => return closing(&error.to_string(), None),
         }
     }
     SseFrame::Unnumbered(":\n\n".to_owned())
 }
 
-/// Returns the last frame of a session that has ended or was removed. A browser reserves the name
-/// `error` for its connection.
-fn closing(reason: &str) -> SseFrame {
-    SseFrame::Last(named_event("closing", &json!(StatusFrame::Closing { reason: reason.to_owned() })))
+/// Returns the last frame of a session that has ended or was removed. A browser that resumes at `id`
+/// gets no further answer; a filtered stream may have sent no event with that number. The name
+/// `error` is the browser's own, for its connection.
+fn closing(reason: &str, id: Option<Seq>) -> SseFrame {
+    let id = id.map_or_else(String::new, |id| format!("id: {id}\n"));
+    SseFrame::Last(id + &named_event("closing", &json!(StatusFrame::Closing { reason: reason.to_owned() })))
 }
 
 fn named_event(name: &str, data: &serde_json::Value) -> String {
@@ -244,11 +246,11 @@ mod tests {
         const IDLE: &str = r#"{"seq":1,"extras":{"agent_state":"idle"}}"#;
         const ENDED: &str = r#"{"seq":2,"extras":{"agent_state":"ended"}}"#;
         let numbered = |seq: Seq, json: &str| SseFrame::Event(format!("id: {seq}\ndata: {json}\n\n"));
-        let closed = |reason: &str| {
+        let closed = |id: &str, reason: &str| {
             let data = json!({ "status": "closing", "reason": reason });
-            SseFrame::Last(format!("event: closing\ndata: {data}\n\n"))
+            SseFrame::Last(format!("{id}event: closing\ndata: {data}\n\n"))
         };
-        let ended = || closed("the session has ended");
+        let ended = || closed("id: 2\n", "the session has ended");
         let live = || vec![event(1, STATE, IDLE), event(2, STATE, ENDED)];
         assert_eq!(read(start(), None, live()).await, [numbered(1, IDLE), numbered(2, ENDED), ended()]);
         assert_eq!(read(start(), Some("run"), live()).await, [ended()], "also if the filter skips the last event");
@@ -258,6 +260,6 @@ mod tests {
         assert_eq!(read(past(2), None, Vec::new()).await, [ended()]);
         assert_eq!(read(past(9), None, Vec::new()).await, [ended()]);
         let gone = PulledItem::Gone(RequestError::NoSession("01".to_owned()));
-        assert_eq!(read(start(), None, vec![gone]).await, [closed("no session `01`")]);
+        assert_eq!(read(start(), None, vec![gone]).await, [closed("", "no session `01`")]);
     }
 }

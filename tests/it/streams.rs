@@ -64,8 +64,8 @@ impl SseClient {
     /// Returns the durable events up to the first for which `is` holds.
     pub(crate) async fn until(&mut self, is: impl Fn(&Value) -> bool) -> Vec<Value> {
         let mut events = Vec::new();
-        while let Some((_, id, data)) = self.next().await {
-            if let Some(id) = id {
+        while let Some((name, id, data)) = self.next().await {
+            if let Some(id) = id.filter(|_| name == "message") {
                 assert_eq!(data["seq"], id);
                 let over = is(&data);
                 events.push(data);
@@ -184,8 +184,8 @@ async fn read_to_end(stream: &mut SseClient) -> (Vec<Value>, Vec<String>) {
     while let Some((name, id, data)) = stream.next().await {
         assert_ne!(name, "error", "a browser reserves the name for its connection: {data}");
         match id {
-            Some(_) => events.push(data),
-            None => others.push(name),
+            Some(_) if name == "message" => events.push(data),
+            _ => others.push(name),
         }
     }
     (events, others)

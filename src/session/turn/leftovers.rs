@@ -23,6 +23,9 @@ impl SessionState {
             return Err(RequestError::NoProcess(pid));
         }
         d.push_event(EventSource::User, None, None, Action::KillProcess { pid });
+        // Commands for a paused agent would accumulate.
+        self.outgoing
+            .retain(|frame| !matches!(frame.command, AgentCommand::KillProcess { pid: other } if other == pid));
         self.deliver(AgentCommand::KillProcess { pid }, d);
         Ok(())
     }

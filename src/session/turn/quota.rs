@@ -26,7 +26,8 @@ impl SessionState {
         context: DecisionContext<'_>,
         d: &mut Transition,
     ) {
-        let is_stopping = self.interrupting.is_some();
+        // A paused sandbox writes nothing, and must not be unpaused to be interrupted.
+        let is_stopping = self.interrupting.is_some() || self.sandbox_state != SandboxState::Up;
         let has_nothing_to_stop = !self.is_running() && self.leftovers.is_empty();
         if !self.needs_sandbox() || !is_hard && (is_stopping || has_nothing_to_stop) {
             return;
