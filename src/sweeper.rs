@@ -17,13 +17,13 @@ use serde::Serialize;
 use tokio::task::spawn_blocking;
 use tracing::{info, warn};
 
-use self::workspace_usage::{WorkspaceMeter, measure};
+use self::workspace_usage::WorkspaceMeter;
 use crate::{
     actor_registry::{ActorEntry, ActorKind, ActorRegistry},
     config::SweeperConfig,
     directory::{Directory, GetIfRunning, Open, PassivateIdle},
     sandbox::{FoundSandbox, RunDir, SandboxDriver, SandboxPresence},
-    session::messages::{PauseOrStopIfIdle, Reconcile, WorkspaceFull},
+    session::messages::{PauseOrStopIfIdle, Reconcile},
     store::{SessionId, SessionSnapshot, Store},
 };
 
@@ -79,7 +79,8 @@ pub struct Sweeper {
     parts: Arc<SweeperParts>,
     entry: ActorEntry,
     awake: Arc<AwakeClock>,
-    usage: Arc<Mutex<WorkspaceMeter>>,
+    /// Newest measurements of the workspaces. Empty while a round is in progress.
+    workspace_meter: WorkspaceMeter,
 }
 
 /// Clock of the time since the server's start or last suspension. Suspended time is no idle time.
@@ -115,13 +116,13 @@ impl Sweeper {
     pub fn start(parts: SweeperParts) -> Addr<Sweeper> {
         let entry = parts.actor_registry.register(ActorKind::Sweeper, None);
         entry.set_state("waiting");
-        let (awake, usage) = (Arc::new(AwakeClock::start_now()), Arc::default());
-        Actor::start(Sweeper { parts: Arc::new(parts), entry, awake, usage })
+        let (awake, workspace_meter) = (Arc::new(AwakeClock::start_now()), WorkspaceMeter::default());
+        Actor::start(Sweeper { parts: Arc::new(parts), entry, awake, workspace_meter })
     }
 
     fn sweep(&mut self) -> impl Future<Output = Swept> + use<> {
         self.entry.record_handled();
-        sweep(self.parts.clone(), self.awake.clone(), self.usage.clone())
+        sweep(self.parts.clone(), self.awake.clone())
     }
 }
 
@@ -134,6 +135,9 @@ impl Actor for Sweeper {
             sweeper.awake.awake_for(Instant::now());
         });
         ctx.notify(Tick);
+        if self.parts.workspace_quota.as_u64() > 0 {
+            ctx.notify(MeasureTick);
+        }
     }
 }
 
@@ -158,6 +162,24 @@ impl Handler<Tick> for Sweeper {
     }
 }
 
+/// Timer of the next round of workspace measurements.
+#[derive(Message)]
+#[rtype(result = "()")]
+struct MeasureTick;
+
+impl Handler<MeasureTick> for Sweeper {
+    type Result = ();
+
+    /// Starts a round, and times the next one from its end. Large workspaces do not delay a sweep.
+    fn handle(&mut self, _: MeasureTick, ctx: &mut Context<Sweeper>) {
+        let round = std::mem::take(&mut self.workspace_meter).measure_round(self.parts.clone());
+        ctx.spawn(round.into_actor(self).map(|meter, sweeper, ctx| {
+            sweeper.workspace_meter = meter;
+            ctx.notify_later(MeasureTick, sweeper.parts.config.every.0);
+        }));
+    }
+}
+
 impl Handler<Sweep> for Sweeper {
     type Result = ResponseFuture<Swept>;
 
@@ -166,12 +188,11 @@ impl Handler<Sweep> for Sweeper {
     }
 }
 
-async fn sweep(parts: Arc<SweeperParts>, awake: Arc<AwakeClock>, usage: Arc<Mutex<WorkspaceMeter>>) -> Swept {
+async fn sweep(parts: Arc<SweeperParts>, awake: Arc<AwakeClock>) -> Swept {
     let mut swept = Swept::default();
     // Sandboxes are compared first. Pauses and stops that this sweep requests take a moment.
     clear_sandboxes(&parts, &mut swept).await;
     swept.idled = pause_or_stop_idle(&parts, &awake).await;
-    measure_workspaces(&parts, &usage).await;
     swept.passivated = parts.directory.send(PassivateIdle).await.unwrap_or_default();
     swept.run_directories = remove_run_directories(&parts).await;
     swept.journal_bytes = compact(&parts).await;
@@ -202,37 +223,6 @@ async fn pause_or_stop_idle(parts: &SweeperParts, awake: &AwakeClock) -> usize {
         idled += usize::from(matches!(session.send(request).await, Ok(Ok(_))));
     }
     idled
-}
-
-/// Interrupts sessions whose files exceed the quota and still grow.
-async fn measure_workspaces(parts: &SweeperParts, usage: &Mutex<WorkspaceMeter>) {
-    let limit = parts.workspace_quota.as_u64();
-    if limit == 0 {
-        return;
-    }
-    let Ok(mine) = parts.store.mine().await else { return };
-    let runs = |state| !matches!(state, AgentState::Paused | AgentState::Stopped | AgentState::Failed);
-    let running: HashSet<_> =
-        mine.iter().filter(|found| runs(found.record.state)).map(|found| found.record.id).collect();
-    let meter = || usage.lock().unwrap_or_else(PoisonError::into_inner);
-    meter().retain(|session| running.contains(&session));
-    for id in running {
-        if !meter().is_due(id, Instant::now()) {
-            continue;
-        }
-        let dirs: Vec<_> = parts.written_dirs.iter().map(|parent| parent.join(id.to_string())).collect();
-        let begun = Instant::now();
-        let measured = spawn_blocking(move || dirs.iter().map(|dir| measure(dir)).sum::<u64>()).await;
-        let Ok(bytes) = measured else { continue };
-        let has_grown = meter().record(id, bytes, limit, begun.elapsed(), Instant::now());
-        if has_grown && let Ok(Some(session)) = parts.directory.send(GetIfRunning { id }).await {
-            let (held, limit) = (ByteSize(bytes), parts.workspace_quota);
-            let reason = format!(
-                "workspace and home hold {held}, more than {limit} (`quota.workspace`); remove files or raise the limit"
-            );
-            session.do_send(WorkspaceFull { reason });
-        }
-    }
 }
 
 async fn compact(parts: &SweeperParts) -> u64 {

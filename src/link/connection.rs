@@ -57,7 +57,7 @@ use crate::{
         Session, SessionBroadcast,
         effect::AgentDelivery,
         is_batchable,
-        messages::{AwaitReports, CommandAccepted, HelloReceived, HelloRejected, Reported},
+        messages::{AwaitReports, CommandAccepted, HelloReceived, HelloRejected, Reported, ReportsWaitForDisk},
     },
     store::{SessionId, Store},
     telemetry::metrics::METRICS,
@@ -213,9 +213,17 @@ impl AgentConnection<'_> {
         let mut is_current_boot = false;
         let mut delivery_poll = PollWhenWoken::default();
         let mut space_check = None;
+        let mut is_waiting_for_disk = false;
         loop {
             let read = self.bytes_read;
             let has_space = self.store.has_room_for_content();
+            if !has_space
+                && !is_waiting_for_disk
+                && let Some(session) = self.session.upgrade()
+            {
+                session.do_send(ReportsWaitForDisk);
+            }
+            is_waiting_for_disk = !has_space;
             let has_room = has_space && in_flight.has_room(read, &live);
             // The frame is dropped before its step runs. Otherwise the frame would enlarge this
             // future, which each live session keeps in memory.

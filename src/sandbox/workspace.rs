@@ -1,8 +1,7 @@
 //! Workspace directories of the sessions, uploads into them and downloads from them.
 //!
 //! Content of a workspace is written by the agent and treated as hostile. Uploads and downloads
-//! follow no link: each directory on the way is held by its descriptor. A file is written without a
-//! name and gets its name when it is complete. So a killed server leaves nothing.
+//! follow no link: each directory on the way is held by its descriptor.
 
 use std::{
     fs::File,
@@ -15,10 +14,11 @@ use std::{
 };
 
 use rustix::{
-    fs::{AtFlags, FileType, Gid, Mode, OFlags, RenameFlags, Uid},
+    fs::{AtFlags, FileType, Gid, Mode, OFlags, Uid},
     io::Errno,
 };
 
+use super::incoming_file::IncomingFile;
 use crate::{
     api_schema::{api_schema, text},
     store::SessionId,
@@ -105,13 +105,6 @@ impl std::str::FromStr for InnerPath {
     }
 }
 
-/// Policy for an upload if its name is taken.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum ExistingFilePolicy {
-    Replace,
-    Keep,
-}
-
 impl WorkspaceDirs {
     /// Returns the workspace of the session. Creates it if it is missing.
     pub fn dir_of(&self, session: SessionId) -> io::Result<PathBuf> {
@@ -137,11 +130,7 @@ impl WorkspaceDirs {
             }
             dir = rustix::fs::openat(&dir, name, flags, Mode::empty())?;
         }
-        let (file, draft) = create_draft(&dir)?;
-        if rustix::process::geteuid().is_root() {
-            rustix::fs::fchown(&file, Some(owner.0), Some(owner.1))?;
-        }
-        Ok(IncomingFile { file: file.into(), destination: FileDestination { dir, draft, name: path.name.clone() } })
+        IncomingFile::create(dir, path.name.clone(), owner)
     }
 
     /// Opens a file for a download. Creates nothing.
@@ -202,132 +191,12 @@ pub(super) fn create_owned_dir(path: &Path, mode: u32, uid: u32, gid: u32) -> io
     std::fs::set_permissions(path, std::os::unix::fs::PermissionsExt::from_mode(mode))
 }
 
-/// Creates an unnamed file, which vanishes with its descriptor.
-///
-/// If the file system has no unnamed files, the file gets a draft name, which is returned.
-fn create_draft(dir: &OwnedFd) -> rustix::io::Result<(OwnedFd, Option<String>)> {
-    let write = OFlags::WRONLY | OFlags::CLOEXEC;
-    match rustix::fs::openat(dir, ".", write | OFlags::TMPFILE, Mode::from_raw_mode(0o600)) {
-        Ok(file) => Ok((file, None)),
-        Err(Errno::OPNOTSUPP | Errno::ISDIR) => {
-            let draft = draft_name();
-            let create = write | OFlags::CREATE | OFlags::EXCL | OFlags::NOFOLLOW;
-            let file = rustix::fs::openat(dir, &draft, create, Mode::from_raw_mode(0o600))?;
-            Ok((file, Some(draft)))
-        }
-        Err(e) => Err(e),
-    }
-}
-
-fn draft_name() -> String {
-    format!(".{}.upload", ulid::Ulid::generate())
-}
-
-/// Links an unnamed file to a name. Fails if the name is taken.
-fn link_unnamed(file: &File, dir: &OwnedFd, name: &str) -> rustix::io::Result<()> {
-    let unnamed = format!("/proc/self/fd/{}", file.as_raw_fd());
-    rustix::fs::linkat(rustix::fs::CWD, unnamed, dir, name, AtFlags::SYMLINK_FOLLOW)
-}
-
-/// Moves a draft to its name on a file system without `RENAME_NOREPLACE` (NFS, 9p, sshfs).
-fn place_non_atomically(
-    dir: &OwnedFd,
-    draft: &str,
-    name: &str,
-    existing: ExistingFilePolicy,
-) -> rustix::io::Result<UploadOutcome> {
-    match existing {
-        ExistingFilePolicy::Keep => match rustix::fs::linkat(dir, draft, dir, name, AtFlags::empty()) {
-            Ok(()) => Ok(UploadOutcome::Created),
-            Err(Errno::EXIST) => Ok(UploadOutcome::Skipped),
-            Err(e) => Err(e),
-        },
-        ExistingFilePolicy::Replace => {
-            let is_there = rustix::fs::statat(dir, name, AtFlags::SYMLINK_NOFOLLOW).is_ok();
-            rustix::fs::renameat(dir, draft, dir, name)?;
-            Ok(if is_there { UploadOutcome::Replaced } else { UploadOutcome::Created })
-        }
-    }
-}
-
-/// Upload in progress. The name appears at [`IncomingFile::finish`]. Dropping it removes the draft.
-#[derive(Debug)]
-pub struct IncomingFile {
-    pub file: File,
-    destination: FileDestination,
-}
-
-#[derive(Debug)]
-struct FileDestination {
-    dir: OwnedFd,
-    /// Draft name until the upload is complete, if the file has one.
-    draft: Option<String>,
-    name: String,
-}
-
-/// Outcome of a completed upload.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum UploadOutcome {
-    Created,
-    Replaced,
-    /// The name is taken and the policy keeps the existing file. Nothing was changed.
-    Skipped,
-}
-
-impl IncomingFile {
-    /// Moves the file to its name.
-    ///
-    /// # Errors
-    /// Fails if the file cannot be moved, for example if the name belongs to a directory.
-    pub fn finish(mut self, existing: ExistingFilePolicy) -> io::Result<UploadOutcome> {
-        rustix::fs::fchmod(&self.file, Mode::from_raw_mode(0o644))?;
-        let FileDestination { dir, draft, name } = &mut self.destination;
-        let draft_name = match draft {
-            Some(draft_name) => draft_name,
-            None => match (link_unnamed(&self.file, dir, name), existing) {
-                (Ok(()), _) => return Ok(UploadOutcome::Created),
-                (Err(Errno::EXIST), ExistingFilePolicy::Keep) => return Ok(UploadOutcome::Skipped),
-                // Only a named file can replace another one in one step.
-                (Err(Errno::EXIST), ExistingFilePolicy::Replace) => {
-                    let new_draft = self::draft_name();
-                    link_unnamed(&self.file, dir, &new_draft)?;
-                    draft.insert(new_draft)
-                }
-                (Err(e), _) => return Err(e.into()),
-            },
-        };
-        let moved = rustix::fs::renameat_with(&*dir, &*draft_name, &*dir, &*name, RenameFlags::NOREPLACE);
-        let finished = match (moved, existing) {
-            (Ok(()), _) => UploadOutcome::Created,
-            (Err(Errno::EXIST), ExistingFilePolicy::Keep) => return Ok(UploadOutcome::Skipped),
-            (Err(Errno::EXIST), ExistingFilePolicy::Replace) => {
-                rustix::fs::renameat(&*dir, &*draft_name, &*dir, &*name)?;
-                UploadOutcome::Replaced
-            }
-            // The draft may still have its name. Dropping the destination removes it.
-            (Err(Errno::INVAL | Errno::NOSYS | Errno::OPNOTSUPP), _) => {
-                return Ok(place_non_atomically(dir, draft_name, name, existing)?);
-            }
-            (Err(e), _) => return Err(e.into()),
-        };
-        *draft = None;
-        Ok(finished)
-    }
-}
-
-impl Drop for FileDestination {
-    fn drop(&mut self) {
-        if let Some(draft) = &self.draft {
-            let _the_agent_may_have_taken_it = rustix::fs::unlinkat(&self.dir, draft, AtFlags::empty());
-        }
-    }
-}
-
 #[cfg(test)]
 mod tests {
     use std::{fs, io::Write, os::unix::fs::symlink};
 
     use super::*;
+    use crate::sandbox::{ExistingFilePolicy, UploadOutcome};
 
     fn workspaces(parent: &Path) -> (WorkspaceDirs, SessionId, PathBuf) {
         let (uid, gid) = (rustix::process::geteuid().as_raw(), rustix::process::getegid().as_raw());
@@ -368,11 +237,7 @@ mod tests {
             workspaces.receive(session, &"a/b/c".parse().expect("path is valid")).expect("upload begins");
         dropped_upload.file.write_all(b"half").expect("file is written");
         let file_count = fs::read_dir(dir.join("a/b")).expect("directory exists").count();
-        assert_eq!(
-            file_count,
-            usize::from(dropped_upload.destination.draft.is_some()),
-            "an unnamed file is not listed"
-        );
+        assert_eq!(file_count, usize::from(dropped_upload.has_draft_name()), "an unnamed file is not listed");
         drop(dropped_upload);
         assert_eq!(
             fs::read_dir(dir.join("a/b")).expect("directory exists").count(),
@@ -399,27 +264,6 @@ mod tests {
     }
 
     #[test]
-    fn upload_works_without_rename_noreplace() {
-        let temp = tempfile::tempdir().expect("temporary directory is created");
-        let put = |text: &str, existing| {
-            let dir = rustix::fs::open(temp.path(), OFlags::DIRECTORY | OFlags::CLOEXEC, Mode::empty())
-                .expect("directory opens");
-            fs::write(temp.path().join("draft"), text).expect("file is written");
-            let destination = FileDestination { dir, draft: Some("draft".to_owned()), name: "file".to_owned() };
-            let finished =
-                place_non_atomically(&destination.dir, "draft", &destination.name, existing).expect("draft is placed");
-            drop(destination);
-            assert_eq!(fs::read_dir(temp.path()).expect("entry exists").count(), 1, "the draft is removed");
-            (finished, fs::read_to_string(temp.path().join("file")).expect("entry exists"))
-        };
-        assert_eq!(put("one", ExistingFilePolicy::Keep), (UploadOutcome::Created, "one".to_owned()));
-        assert_eq!(put("two", ExistingFilePolicy::Keep), (UploadOutcome::Skipped, "one".to_owned()));
-        assert_eq!(put("three", ExistingFilePolicy::Replace), (UploadOutcome::Replaced, "three".to_owned()));
-        fs::remove_file(temp.path().join("file")).expect("entry exists");
-        assert_eq!(put("four", ExistingFilePolicy::Replace), (UploadOutcome::Created, "four".to_owned()));
-    }
-
-    #[test]
     fn upload_follows_no_symbolic_link() {
         let temp = tempfile::tempdir().expect("temporary directory is created");
         let (workspaces, session, dir) = workspaces(temp.path());
@@ -440,6 +284,7 @@ mod tests {
         assert_eq!(fs::read_dir(&outside).expect("entry exists").count(), 1);
         assert!(!dir.join("file").is_symlink());
     }
+
     #[test]
     fn only_regular_files_are_opened() {
         let temp = tempfile::tempdir().expect("temporary directory is created");

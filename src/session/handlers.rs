@@ -386,6 +386,19 @@ impl Handler<WorkspaceFull> for Session {
     }
 }
 
+impl Handler<ReportsWaitForDisk> for Session {
+    type Result = ();
+
+    fn handle(&mut self, _: ReportsWaitForDisk, ctx: &mut Context<Session>) {
+        if !self.state.has_work() {
+            return;
+        }
+        let detail = "the server's disk is nearly full: the agent's output waits until space is free there".to_owned();
+        let notice = ObservationKind::Notice { code: "disk_full".to_owned(), detail, attempts: None, waited_ms: None };
+        self.commit_observation(notice, Vec::new(), ctx);
+    }
+}
+
 impl Handler<Passivate> for Session {
     type Result = bool;
 

@@ -302,6 +302,11 @@ pub struct WorkspaceFull {
     pub reason: String,
 }
 
+/// Notice that the disk is nearly full, so the agent's reports wait.
+#[derive(Debug, Message)]
+#[rtype(result = "()")]
+pub struct ReportsWaitForDisk;
+
 /// Observed state of the sandbox. Returns `true` if the session sends an effect to correct it.
 ///
 /// The session sends the effect if the sandbox differs from the session's state. While a commit or

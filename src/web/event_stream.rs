@@ -180,8 +180,8 @@ async fn next_frame(
     SseFrame::Unnumbered(":\n\n".to_owned())
 }
 
-/// Returns the last frame of a session that has ended or was removed. A browser that resumes at `id`
-/// gets no further answer; a filtered stream may have sent no event with that number. The name
+/// Returns the last frame of a session that has ended or was removed. A browser that resumes at
+/// `id` gets no further answer; a filtered stream may have sent no event with that number. The name
 /// `error` is the browser's own, for its connection.
 fn closing(reason: &str, id: Option<Seq>) -> SseFrame {
     let id = id.map_or_else(String::new, |id| format!("id: {id}\n"));

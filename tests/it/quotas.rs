@@ -13,7 +13,8 @@ on_each_driver!(leftover_fork_bomb_blocks_no_command, growing_workspace_is_inter
 
 /// Starts a server with one setting, and a session whose agent is idle.
 async fn idle_session(driver: TestDriver, variable: &str, value: &str) -> (TestServer, TestSocket, String) {
-    let server = TestServer::start(TestServerOptions::new(driver).env(variable, value)).await;
+    let options = TestServerOptions::new(driver).env("GREENROOM_SWEEPER__EVERY", "1s").env(variable, value);
+    let server = TestServer::start(options).await;
     let id = server.rest.create(json!({})).await;
     server.rest.until_state(&id, "idle").await;
     let mut socket = TestSocket::attach_after(&server.rest, &id, "tail").await;
@@ -48,11 +49,10 @@ async fn leftover_fork_bomb_blocks_no_command(driver: TestDriver) {
 
 async fn growing_workspace_is_interrupted(driver: TestDriver) {
     let (server, mut socket, id) = idle_session(driver, "GREENROOM_QUOTA__WORKSPACE", "1MiB").await;
-    let command = "head -c 8000000 /dev/zero > large; sleep 1000";
+    let command = "while :; do head -c 1000000 /dev/zero >> large; sleep 0.1; done";
     socket.send_request("run", json!({ "command": command })).await;
     socket.state("running").await;
     eventually("the quota to be noticed", || async {
-        server.rest.post("/api/admin/sweep", json!({})).await.expect(200);
         let events = server.rest.events(&id).await;
         events.iter().any(|event| event["extras"]["code"] == "quota")
     })

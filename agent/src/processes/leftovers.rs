@@ -82,7 +82,11 @@ impl ChildProcesses {
         }
         self.stop_leftovers();
         self.0.reserve.release();
-        command.spawn()
+        let spawned = command.spawn();
+        if spawned.is_err() {
+            self.continue_leftovers();
+        }
+        spawned
     }
 
     /// Continues the leftovers that a command without room has stopped, when no command runs.

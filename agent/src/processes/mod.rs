@@ -34,8 +34,10 @@ const ARGUMENT_LIMIT: usize = 64 * 1024;
 /// Script that reads the command from stdin and runs it as an argument would be, without stdin.
 const FROM_STDIN: &str = r#"eval "$(cat)" </dev/null"#;
 
-/// Delay between two scans while a process tree is being killed.
+/// Delay between two scans while a process tree is being killed. Doubles up to the second value
+/// while the same processes survive: the kernel may be unable to end them.
 const KILL_POLL_INTERVAL: Duration = Duration::from_millis(2);
+const KILL_POLL_INTERVAL_OF_SURVIVORS: Duration = Duration::from_millis(500);
 
 /// Owner of a command.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -210,7 +212,8 @@ impl ChildProcesses {
     /// is found by the next. Dead processes become children of the agent and are reaped here, so
     /// their pids are gone too. `select` removes the processes that must survive from the list.
     async fn kill_until_gone(&self, marks: OwnerMarks, mut select: impl FnMut(&mut Vec<proc_table::ProcessRow>)) {
-        let mut empty_scans = 0;
+        let (mut empty_scans, mut delay) = (0, KILL_POLL_INTERVAL);
+        let mut killed: Vec<i32> = Vec::new();
         while empty_scans < 2 {
             let Ok(mut rows) = proc_table::descendants() else { return };
             self.reap(&rows);
@@ -225,7 +228,10 @@ impl ChildProcesses {
             }
             empty_scans = 0;
             rows.iter().for_each(proc_table::kill);
-            tokio::time::sleep(KILL_POLL_INTERVAL).await;
+            let pids: Vec<i32> = rows.iter().map(|row| row.pid).collect();
+            delay = if pids == killed { KILL_POLL_INTERVAL_OF_SURVIVORS.min(delay * 2) } else { KILL_POLL_INTERVAL };
+            killed = pids;
+            tokio::time::sleep(delay).await;
         }
     }
 

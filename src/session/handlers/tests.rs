@@ -65,6 +65,22 @@ async fn last_space_of_disk_is_for_small_requests() {
 }
 
 #[actix::test]
+async fn working_session_says_that_it_waits_for_disk_space() {
+    let store = Arc::new(MemoryStore::new());
+    let (id, session) = testkit::idle_session(store.clone()).await;
+    let fixture = RequestFixture { session };
+    let notices = async || {
+        fixture.session.send(ReportsWaitForDisk).await.expect("session actor is running");
+        fixture.session.send(Flush).await.expect("session actor is running").expect("the store works");
+        let events = store.read(id, 0, ReadLimit { events: 100, bytes: 1 << 20 }).await.expect("store is readable");
+        events.iter().filter(|(_, event)| String::from_utf8_lossy(&event.json).contains("\"disk_full\"")).count()
+    };
+    assert_eq!(notices().await, 0, "an idle session waits for nothing");
+    assert_eq!(code(fixture.request(say("work"), None).await), "accepted");
+    assert_eq!(notices().await, 1);
+}
+
+#[actix::test]
 async fn requests_beyond_in_flight_limit_are_rejected() {
     let fixture = RequestFixture::idle().await;
     assert_eq!(code(fixture.request(say("work"), None).await), "accepted");

@@ -6,6 +6,8 @@ use std::{
     sync::atomic::{AtomicBool, Ordering},
 };
 
+use tracing::{info, warn};
+
 /// Largest reserve, in bytes. A small disk has a smaller one.
 const MAX_RESERVE: u64 = 64 << 20;
 /// Share of the disk that the reserve may take: one part of this many.
@@ -30,7 +32,16 @@ impl DiskReserve {
             let bytes = |blocks: u64| blocks.saturating_mul(disk.f_frsize);
             bytes(disk.f_bavail) < reserve_of(bytes(disk.f_blocks))
         });
-        self.is_touched.store(is_touched, Ordering::Relaxed);
+        let was_touched = self.is_touched.swap(is_touched, Ordering::Relaxed);
+        let disk = self.dir.display();
+        match (was_touched, is_touched) {
+            (false, true) => warn!(
+                "the disk of `{disk}` is nearly full: agents' output waits until space is free; interrupts and stops \
+                 are still written"
+            ),
+            (true, false) => info!("the disk of `{disk}` has space again"),
+            (true, true) | (false, false) => {}
+        }
     }
 
     /// Returns true if the reserve is whole. Measures again if it was not.
