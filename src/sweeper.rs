@@ -17,7 +17,7 @@ use serde::Serialize;
 use tokio::task::spawn_blocking;
 use tracing::{info, warn};
 
-use self::workspace_usage::WorkspaceMeter;
+use self::workspace_usage::measure_workspaces;
 use crate::{
     actor_registry::{ActorEntry, ActorKind, ActorRegistry},
     config::SweeperConfig,
@@ -79,8 +79,6 @@ pub struct Sweeper {
     parts: Arc<SweeperParts>,
     entry: ActorEntry,
     awake: Arc<AwakeClock>,
-    /// Newest measurements of the workspaces. Empty while a round is in progress.
-    workspace_meter: WorkspaceMeter,
 }
 
 /// Clock of the time since the server's start or last suspension. Suspended time is no idle time.
@@ -116,8 +114,7 @@ impl Sweeper {
     pub fn start(parts: SweeperParts) -> Addr<Sweeper> {
         let entry = parts.actor_registry.register(ActorKind::Sweeper, None);
         entry.set_state("waiting");
-        let (awake, workspace_meter) = (Arc::new(AwakeClock::start_now()), WorkspaceMeter::default());
-        Actor::start(Sweeper { parts: Arc::new(parts), entry, awake, workspace_meter })
+        Actor::start(Sweeper { parts: Arc::new(parts), entry, awake: Arc::new(AwakeClock::start_now()) })
     }
 
     fn sweep(&mut self) -> impl Future<Output = Swept> + use<> {
@@ -136,7 +133,8 @@ impl Actor for Sweeper {
         });
         ctx.notify(Tick);
         if self.parts.workspace_quota.as_u64() > 0 {
-            ctx.notify(MeasureTick);
+            // Beside the sweeps: large workspaces must not delay them.
+            ctx.spawn(measure_workspaces(self.parts.clone()).into_actor(self));
         }
     }
 }
@@ -158,24 +156,6 @@ impl Handler<Tick> for Sweeper {
                 info!(?swept, "swept");
             }
             ctx.notify_later(Tick, sweeper.parts.config.every.0);
-        }));
-    }
-}
-
-/// Timer of the next round of workspace measurements.
-#[derive(Message)]
-#[rtype(result = "()")]
-struct MeasureTick;
-
-impl Handler<MeasureTick> for Sweeper {
-    type Result = ();
-
-    /// Starts a round, and times the next one from its end. Large workspaces do not delay a sweep.
-    fn handle(&mut self, _: MeasureTick, ctx: &mut Context<Sweeper>) {
-        let round = std::mem::take(&mut self.workspace_meter).measure_round(self.parts.clone());
-        ctx.spawn(round.into_actor(self).map(|meter, sweeper, ctx| {
-            sweeper.workspace_meter = meter;
-            ctx.notify_later(MeasureTick, sweeper.parts.config.every.0);
         }));
     }
 }

@@ -7,10 +7,11 @@ use tokio::time::sleep;
 
 use crate::{outgoing::OutgoingQueue, processes::ChildProcesses};
 
-/// Interval of the scans while something is left behind. Each change that a scan finds doubles it,
-/// up to [`LONGEST_INTERVAL`]: a process that starts others for ever must not fill the journal.
+/// First interval of the scans while something is left behind. Each reported change doubles the
+/// interval: a process that starts others for ever must not fill the journal.
 const SCAN_INTERVAL: Duration = Duration::from_secs(5);
-const LONGEST_INTERVAL: Duration = Duration::from_secs(320);
+/// Longest interval of the scans.
+const MAX_SCAN_INTERVAL: Duration = Duration::from_secs(320);
 
 /// Time from the end of a command to the scan. Most of its last processes are gone by then.
 const SETTLE_TIME: Duration = Duration::from_millis(200);
@@ -39,7 +40,7 @@ pub(crate) async fn report_leftovers(processes: &ChildProcesses, outgoing: &Outg
         }
         if is_answer || has_changed(&reported, &items) {
             if is_scan {
-                interval = LONGEST_INTERVAL.min(interval * 2);
+                interval = MAX_SCAN_INTERVAL.min(interval * 2);
             }
             reported.clone_from(&items);
             let kind = ObservationKind::Commands { items, more: more as u32 };

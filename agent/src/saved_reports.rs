@@ -2,8 +2,8 @@
 //! the agent sends them, under the boot id that they belong to, before it does anything else.
 //!
 //! The first line holds the boot id, each further line one report frame. A command in the sandbox
-//! may change the file, so that the server closes the connection. A start therefore takes the file
-//! under another name, and drops one that an earlier start took and did not deliver.
+//! can write reports into it that the server rejects, with each connection. So a start renames the
+//! file before it reads it. A renamed file that was not delivered is dropped by the next start.
 
 use std::{
     fs::{self, File, OpenOptions},

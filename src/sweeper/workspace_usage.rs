@@ -1,5 +1,5 @@
-//! Measures the files of sandboxes. A sandbox writes them itself, so the kernel enforces no limit,
-//! and a session beyond its quota is interrupted after a later measurement.
+//! Measures the files of sandboxes. The kernel enforces no limit on them. A session is interrupted
+//! once a measurement finds it beyond its quota and larger than the one before.
 
 use std::{
     collections::HashMap,
@@ -29,14 +29,23 @@ const PAUSE_FACTOR: u32 = 19;
 /// Unit of a file's size on disk, whatever the file system's own blocks are.
 const BLOCK_BYTES: u64 = 512;
 
+/// Measures the running sessions at the sweeper's interval, until dropped.
+pub(super) async fn measure_workspaces(parts: Arc<SweeperParts>) {
+    let mut meter = WorkspaceMeter::default();
+    loop {
+        meter.measure_round(&parts).await;
+        sleep(parts.config.every.0).await;
+    }
+}
+
 /// Bytes of each session's files, as last measured.
 #[derive(Debug, Default)]
-pub(super) struct WorkspaceMeter(HashMap<SessionId, u64>);
+struct WorkspaceMeter(HashMap<SessionId, u64>);
 
 impl WorkspaceMeter {
     /// Measures the running sessions one by one. Interrupts those beyond their quota that grow.
-    pub(super) async fn measure_round(mut self, parts: Arc<SweeperParts>) -> WorkspaceMeter {
-        let Ok(mine) = parts.store.mine().await else { return self };
+    async fn measure_round(&mut self, parts: &SweeperParts) {
+        let Ok(mine) = parts.store.mine().await else { return };
         let states: HashMap<_, _> = mine.iter().map(|found| (found.record.id, found.record.state)).collect();
         self.0.retain(|session, _| states.contains_key(session));
         let is_running =
@@ -59,7 +68,6 @@ impl WorkspaceMeter {
             }
             sleep(pause).await;
         }
-        self
     }
 
     /// Records a measurement. Returns true if the session is beyond `limit` and has grown since the

@@ -34,10 +34,11 @@ const ARGUMENT_LIMIT: usize = 64 * 1024;
 /// Script that reads the command from stdin and runs it as an argument would be, without stdin.
 const FROM_STDIN: &str = r#"eval "$(cat)" </dev/null"#;
 
-/// Delay between two scans while a process tree is being killed. Doubles up to the second value
-/// while the same processes survive: the kernel may be unable to end them.
+/// Delay between two scans while a process tree is being killed. Doubles while the same processes
+/// survive: a process that waits for a dead disk cannot be killed.
 const KILL_POLL_INTERVAL: Duration = Duration::from_millis(2);
-const KILL_POLL_INTERVAL_OF_SURVIVORS: Duration = Duration::from_millis(500);
+/// Longest delay between two such scans.
+const MAX_KILL_POLL_INTERVAL: Duration = Duration::from_millis(500);
 
 /// Owner of a command.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -229,7 +230,7 @@ impl ChildProcesses {
             empty_scans = 0;
             rows.iter().for_each(proc_table::kill);
             let pids: Vec<i32> = rows.iter().map(|row| row.pid).collect();
-            delay = if pids == killed { KILL_POLL_INTERVAL_OF_SURVIVORS.min(delay * 2) } else { KILL_POLL_INTERVAL };
+            delay = if pids == killed { MAX_KILL_POLL_INTERVAL.min(delay * 2) } else { KILL_POLL_INTERVAL };
             killed = pids;
             tokio::time::sleep(delay).await;
         }

@@ -2,17 +2,22 @@
 
 use std::sync::atomic::Ordering::SeqCst;
 
-use futures::SinkExt;
 use greenroom_protocol::{
     Observation, ObservationKind,
     link::{AgentReport, FromAgent},
-    observation::AgentState,
 };
 use tokio::time::{Duration, sleep};
-use tokio_tungstenite::{accept_async, tungstenite::Message};
 
-use super::harness::{LinkTestHarness, start_sandbox};
-use crate::{session::messages::GetView, session::testkit};
+use super::harness::{LinkTestHarness, send_frame, start_sandbox};
+use crate::{
+    session::messages::GetView,
+    store::{ReadLimit, Store},
+};
+
+fn first_report() -> FromAgent {
+    let thought = Observation { kind: ObservationKind::Think { partial: false }, content: "hm".to_owned() };
+    FromAgent::Report { n: 1, report: AgentReport::Event { item: None, body: thought.into() } }
+}
 
 #[actix::test]
 async fn reports_wait_for_space() {
@@ -20,17 +25,9 @@ async fn reports_wait_for_space() {
     harness.store.lacks_room_for_content.store(true, SeqCst);
     let link = harness.link();
     start_sandbox(&link).await;
-    let mut socket = accept_async(harness.accept_dial().await).await.expect("a handshake");
-    let thought = Observation { kind: ObservationKind::Think { partial: false }, content: "hm".to_owned() };
-    let report = AgentReport::Event { item: None, body: thought.into() };
-    for frame in [FromAgent::Hello(testkit::hello("b").hello), FromAgent::Report { n: 1, report }] {
-        let text = serde_json::to_string(&frame).expect("the frame serializes");
-        socket.send(Message::text(text)).await.expect("the frame is sent");
-    }
+    let mut socket = harness.greeted_agent().await;
+    send_frame(&mut socket, &first_report()).await;
     let view = async || harness.session.send(GetView).await.expect("the actor is alive");
-    while view().await.state != AgentState::Idle {
-        sleep(Duration::from_millis(1)).await;
-    }
     tokio::time::pause();
     let before = view().await.last_seq;
     sleep(Duration::from_secs(300)).await;
@@ -39,4 +36,26 @@ async fn reports_wait_for_space() {
     while view().await.last_seq == before {
         sleep(Duration::from_millis(100)).await;
     }
+}
+
+#[actix::test]
+async fn working_session_is_informed_once() {
+    let harness = LinkTestHarness::new().await;
+    let link = harness.link();
+    start_sandbox(&link).await;
+    let mut socket = harness.agent_with_turn().await;
+    harness.store.lacks_room_for_content.store(true, SeqCst);
+    // The link was reading when the space ended, so it reads one more frame.
+    send_frame(&mut socket, &first_report()).await;
+    let notices = async || {
+        let limit = ReadLimit { events: 100, bytes: 1 << 20 };
+        let events = harness.store.read(harness.id, 0, limit).await.expect("the store is readable");
+        events.iter().filter(|(_, event)| String::from_utf8_lossy(&event.json).contains("\"disk_full\"")).count()
+    };
+    while notices().await == 0 {
+        sleep(Duration::from_millis(1)).await;
+    }
+    tokio::time::pause();
+    sleep(Duration::from_secs(300)).await;
+    assert_eq!(notices().await, 1);
 }

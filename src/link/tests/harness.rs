@@ -4,18 +4,28 @@
 use std::{sync::Mutex as Lock, time::Duration};
 
 use async_trait::async_trait;
-use greenroom_protocol::observation::{AgentState, SandboxPhase};
+use futures::SinkExt;
+use greenroom_protocol::{
+    client::ClientRequest,
+    link::FromAgent,
+    observation::{AgentState, SandboxPhase},
+};
 use tokio::{
     net::{UnixListener, UnixStream},
     sync::watch,
-    time::timeout,
+    time::{sleep, timeout},
 };
+use tokio_tungstenite::{WebSocketStream, accept_async, tungstenite::Message};
 
 use super::super::*;
 use crate::{
     config::UnixId,
     sandbox::{FoundSandbox, ProgressCallback, SandboxExit, SandboxHomes, SandboxPresence, SandboxSpec, SandboxStats},
-    session::{self, messages::GetView, testkit},
+    session::{
+        self,
+        messages::{GetView, Relay},
+        testkit,
+    },
     store::{SessionRecord, contract::record, faulty::FaultyStore},
 };
 
@@ -219,6 +229,35 @@ impl LinkTestHarness {
         timeout(Duration::from_secs(10), self.agent.accept()).await.expect("the agent is dialled").expect("a socket").0
     }
 
+    /// Returns the agent's end of a connection, after the agent's hello.
+    pub(super) async fn greeted_agent(&self) -> WebSocketStream<UnixStream> {
+        let mut socket = accept_async(self.accept_dial().await).await.expect("a handshake");
+        send_frame(&mut socket, &FromAgent::Hello(testkit::hello("b").hello)).await;
+        self.until_state(AgentState::Idle).await;
+        socket
+    }
+
+    /// Starts a turn of the session, whose agent has sent its hello and no more.
+    pub(super) async fn agent_with_turn(&self) -> WebSocketStream<UnixStream> {
+        let socket = self.greeted_agent().await;
+        let request = ClientRequest::Start { task: "go".to_owned() };
+        let start = Relay { request, idempotency_key: None };
+        self.session.send(start).await.expect("the actor is alive").expect("the task is accepted");
+        self.until_state(AgentState::Running).await;
+        socket
+    }
+
+    /// Returns the reason of the state, once the session is in it.
+    pub(super) async fn until_state(&self, state: AgentState) -> Option<String> {
+        loop {
+            let view = self.session.send(GetView).await.expect("the actor is alive");
+            if view.state == state {
+                return view.reason;
+            }
+            sleep(Duration::from_millis(1)).await;
+        }
+    }
+
     /// Takes all start permits, once they are free.
     pub(super) async fn take_all_permits(&self) -> Vec<impl Sized + use<>> {
         let mut permits = Vec::new();
@@ -257,6 +296,12 @@ impl LinkTestHarness {
         let dialled = timeout(Duration::from_millis(200), self.agent.accept()).await;
         assert!(dialled.is_err(), "the agent is dialed");
     }
+}
+
+/// Sends a frame of the agent.
+pub(super) async fn send_frame(socket: &mut WebSocketStream<UnixStream>, frame: &FromAgent) {
+    let text = serde_json::to_string(frame).expect("the frame serializes");
+    socket.send(Message::text(text)).await.expect("the frame is sent");
 }
 
 pub(super) async fn start_sandbox(link: &LinkPort) {

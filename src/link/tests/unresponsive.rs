@@ -1,54 +1,21 @@
 //! An agent that owes a report is given up after a minute, however it stopped.
 
-use greenroom_protocol::{client::ClientRequest, link::FromAgent, observation::AgentState};
-use tokio::{
-    io::AsyncWriteExt,
-    net::UnixStream,
-    time::{Duration, Instant, sleep},
-};
-use tokio_tungstenite::{WebSocketStream, accept_async, tungstenite::Message};
+use greenroom_protocol::observation::AgentState;
+use tokio::{io::AsyncWriteExt, net::UnixStream, time::Instant};
+use tokio_tungstenite::WebSocketStream;
 
 use super::harness::{LinkTestHarness, start_sandbox};
-use crate::session::{
-    messages::{GetView, Relay},
-    testkit,
-};
-use futures::SinkExt;
-
-/// Starts a turn of the session, whose agent has sent its hello and no more.
-async fn agent_with_turn(harness: &LinkTestHarness) -> WebSocketStream<UnixStream> {
-    let mut socket = accept_async(harness.accept_dial().await).await.expect("a handshake");
-    let hello = serde_json::to_string(&FromAgent::Hello(testkit::hello("b").hello)).expect("the frame serializes");
-    socket.send(Message::text(hello)).await.expect("the frame is sent");
-    until_state(harness, AgentState::Idle).await;
-    let request = ClientRequest::Start { task: "go".to_owned() };
-    let start = Relay { request, idempotency_key: None };
-    harness.session.send(start).await.expect("the actor is alive").expect("the task is accepted");
-    until_state(harness, AgentState::Running).await;
-    socket
-}
-
-/// Returns the reason of the state, once the session is in it.
-async fn until_state(harness: &LinkTestHarness, state: AgentState) -> Option<String> {
-    loop {
-        let view = harness.session.send(GetView).await.expect("the actor is alive");
-        if view.state == state {
-            return view.reason;
-        }
-        sleep(Duration::from_millis(1)).await;
-    }
-}
 
 /// Checks that the agent is given up a minute after `stop`, with a reason that contains `reason`.
 async fn check(stop: impl AsyncFnOnce(&LinkTestHarness, &mut WebSocketStream<UnixStream>), reason: &str) {
     let harness = LinkTestHarness::new().await;
     let link = harness.link();
     start_sandbox(&link).await;
-    let mut socket = agent_with_turn(&harness).await;
+    let mut socket = harness.agent_with_turn().await;
     stop(&harness, &mut socket).await;
     tokio::time::pause();
     let stopped = Instant::now();
-    let why = until_state(&harness, AgentState::Failed).await.expect("a failure has a reason");
+    let why = harness.until_state(AgentState::Failed).await.expect("a failure has a reason");
     assert!(why.contains(reason), "{why}");
     assert!((50..=70).contains(&stopped.elapsed().as_secs()), "given up after {:?}", stopped.elapsed());
     assert_eq!(harness.sandbox.calls().last(), Some(&"stop"));

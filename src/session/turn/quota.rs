@@ -27,9 +27,9 @@ impl SessionState {
         d: &mut Transition,
     ) {
         // A paused sandbox writes nothing, and must not be unpaused to be interrupted.
-        let is_stopping = self.interrupting.is_some() || self.sandbox_state != SandboxState::Up;
-        let has_nothing_to_stop = !self.is_running() && self.leftovers.is_empty();
-        if !self.needs_sandbox() || !is_hard && (is_stopping || has_nothing_to_stop) {
+        let can_interrupt = self.interrupting.is_none() && self.sandbox_state == SandboxState::Up;
+        let writes_files = self.is_running() || !self.leftovers.is_empty();
+        if !(self.needs_sandbox() && (is_hard || can_interrupt && writes_files)) {
             return;
         }
         let error = ObservationKind::Error { code: "quota".to_owned(), detail: reason.clone() };
