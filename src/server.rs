@@ -184,6 +184,7 @@ pub async fn start(config: Config) -> Result<RunningServer, StartError> {
         directory: directory.clone(),
         sweeper,
         start_limiter,
+        search_limiter: web::SearchLimiter::default(),
         sockets,
         store,
         actor_registry,

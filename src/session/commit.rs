@@ -153,7 +153,8 @@ impl Session {
     ///   that lost the change.
     /// - `repeat_record`: a record without an event is in flight and may still fail.
     fn refresh_record(&mut self, has_content: bool, repeat_record: bool) -> Option<Arc<SessionRecord>> {
-        let changed = repeat_record || self.record_changed || self.state.visible_state() != self.record.state;
+        let is_state_new = self.state.visible_state() != self.record.state;
+        let changed = repeat_record || self.record_changed || is_state_new;
         // If the agent has taken a command and nothing else changed, no write is worth it. The
         // change goes to disk with the next event.
         if !(changed || has_content && self.state_changed) {
@@ -166,7 +167,11 @@ impl Session {
         record.state = self.state.visible_state();
         record.reason = self.state.reason();
         record.journal_usage = self.journal_meter.usage.clone();
-        record.updated_at = clock::now();
+        // A new title or archived mark is no activity. An archived session that comes back keeps
+        // its place in the list.
+        if has_content || is_state_new {
+            record.updated_at = clock::now();
+        }
         Some(self.record.clone())
     }
 

@@ -263,11 +263,20 @@ pub struct SessionQuery {
     /// Part of the title or of the id, case-insensitive.
     pub text: Option<String>,
     pub state: Option<AgentState>,
-    pub archived: Option<bool>,
+    pub archived: ArchiveFilter,
     /// Page size. 0 means [`DEFAULT_PAGE_SIZE`]; the maximum is [`MAX_PAGE_SIZE`].
     pub limit: usize,
     /// End of the previous page: its `next_cursor`.
     pub cursor: Option<String>,
+}
+
+/// Sessions that a list takes, by their archived mark.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
+pub enum ArchiveFilter {
+    #[default]
+    Active,
+    Archived,
+    Any,
 }
 
 /// Page of sessions, newest activity first.

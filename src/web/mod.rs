@@ -10,6 +10,7 @@
 //! | [`auth`] | decides whether a request passes; pure |
 //! | [`error`] | failures, as one JSON form and as a page for a browser |
 //! | [`assets`] | files of the UI |
+//! | [`search`] | search through the events of all sessions |
 //! | [`request`] · [`state`] | parts of a request; parts of the server that the routes use |
 //! | [`event_reads`] · [`event_stream`] | reads of the journal; server-sent events |
 //! | [`middleware`] | authorizes each request; sets security headers and the form of errors |
@@ -41,6 +42,7 @@ mod openapi;
 mod request;
 mod route_table;
 mod routes;
+mod search;
 mod state;
 #[cfg(test)]
 mod tests;
@@ -49,6 +51,7 @@ mod wrong_tokens;
 pub use auth::Auth;
 use route_table::{RouteTable, readable};
 use routes::{page, sockets};
+pub use search::SearchLimiter;
 pub use state::WebServices;
 
 /// Starts the HTTP server on `listener`, with WebSockets on `threads`. Handles no signals: the

@@ -6,6 +6,7 @@ mod fixture;
 mod openapi;
 mod operators;
 mod pages;
+mod search;
 mod sessions;
 mod unreadable;
 

@@ -18,15 +18,17 @@ mod files;
 mod health;
 mod options;
 pub(super) mod page;
+mod search;
 mod sessions;
 pub(super) mod sockets;
 
 /// Returns all documented routes.
-pub(super) fn documented() -> [DocumentedRoutes; 8] {
+pub(super) fn documented() -> [DocumentedRoutes; 9] {
     [
         sessions::documented(),
         events::documented(),
         export::documented(),
+        search::documented(),
         contents::documented(),
         files::documented(),
         admin::documented(),

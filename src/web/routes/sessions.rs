@@ -19,7 +19,7 @@ use crate::{
         ModelNameSchema, SessionRequest, SessionView, TitleSchema, check_name, check_title,
         messages::{self, Relay, RequestAccepted},
     },
-    store::{self, DEFAULT_PAGE_SIZE, MAX_PAGE_SIZE, Seq, SessionId},
+    store::{self, ArchiveFilter, DEFAULT_PAGE_SIZE, MAX_PAGE_SIZE, Seq, SessionId},
     web::{
         error::{ApiError, ApiResult},
         request::{IdempotencyKeyHeader, QueryNumber, QueryParams, SessionPath},
@@ -143,6 +143,7 @@ async fn create(services: Data<WebServices>, new: Json<NewSession>, key: Idempot
 async fn list(services: Data<WebServices>, QueryParams(query): QueryParams<SessionsQuery>) -> ApiResult {
     let SessionsQuery { q, state, archived, limit, cursor } = query;
     let limit = limit.map_or(0, QueryNumber::as_usize);
+    let archived = if archived == Some(true) { ArchiveFilter::Archived } else { ArchiveFilter::Active };
     let listing = services.store.list(store::SessionQuery { text: q, state, archived, limit, cursor }).await?;
     let items = listing.items.iter().map(|snapshot| services.view(snapshot)).collect();
     Ok(HttpResponse::Ok().json(SessionPage { items, next_cursor: listing.next_cursor, total: listing.total }))

@@ -31,7 +31,7 @@ use crate::{
     session::{SessionDeps, testkit},
     store::{SessionId, Store, in_memory::MemoryStore},
     sweeper::{self, Sweeper},
-    web::{Auth, WebServices, application},
+    web::{Auth, SearchLimiter, WebServices, application},
 };
 
 pub(super) const TOKEN: &str = "0123456789abcdef";
@@ -112,18 +112,26 @@ pub(super) struct WebFixture<S> {
     app: S,
     pub store: Arc<dyn Store>,
     pub actor_registry: ActorRegistry,
+    pub search_limiter: SearchLimiter,
     dir: tempfile::TempDir,
 }
 
 pub(super) async fn fixture()
 -> WebFixture<impl Service<Request, Response = ServiceResponse<BoxBody>, Error = actix_web::Error>> {
+    fixture_on(Arc::new(MemoryStore::new())).await
+}
+
+/// Returns the application on this journal.
+pub(super) async fn fixture_on(
+    store: Arc<dyn Store>,
+) -> WebFixture<impl Service<Request, Response = ServiceResponse<BoxBody>, Error = actix_web::Error>> {
     let dir = tempfile::tempdir().expect("a temporary directory");
     let mut config = Config::with_data_dir(dir.path());
     config.server.max_upload = bytesize::ByteSize::b(32);
     config.server.allowed_origins = vec!["https://friend.test".to_owned()];
     let config = Arc::new(config);
-    let (store, sandbox): (Arc<dyn Store>, Arc<dyn SandboxDriver>) =
-        (Arc::new(MemoryStore::new()), Arc::new(StubSandbox));
+    let sandbox: Arc<dyn SandboxDriver> = Arc::new(StubSandbox);
+    let search_limiter = SearchLimiter::default();
     let actor_registry = ActorRegistry::default();
     let model = ModelConfig { models: Vec::new(), ..config.model.clone() };
     let gateway =
@@ -168,6 +176,7 @@ pub(super) async fn fixture()
         directory,
         sweeper,
         start_limiter,
+        search_limiter: search_limiter.clone(),
         store: store.clone(),
         actor_registry: actor_registry.clone(),
         sandbox,
@@ -185,7 +194,7 @@ pub(super) async fn fixture()
     let auth = Auth::new(token, HOST.parse().expect("an address"), &config.server);
     let (services, auth) = (Data::new(services), Data::new(auth));
     let app = init_service(application(services, auth)).await;
-    WebFixture { app, store, actor_registry, dir }
+    WebFixture { app, store, actor_registry, search_limiter, dir }
 }
 
 impl<S: Service<Request, Response = ServiceResponse<BoxBody>, Error = actix_web::Error>> WebFixture<S> {
