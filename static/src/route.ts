@@ -4,7 +4,8 @@ import { computed, signal } from "@preact/signals";
 
 export type Route =
   | { page: "home" }
-  | { page: "session"; id: string }
+  /** `at`: number of an event to show. */
+  | { page: "session"; id: string; at?: number }
   /** `file`: an address on this server. Empty: the user chooses a file. */
   | { page: "recording"; file: string }
   | { page: "admin" }
@@ -20,21 +21,22 @@ export const route = computed<Route>(() => {
 });
 
 export function parseRoute(pathname: string, search = ""): Route {
-  const replay = new URLSearchParams(search).get("replay");
+  const query = new URLSearchParams(search);
+  const replay = query.get("replay");
   if (replay !== null) return { page: "recording", file: replay };
   const [first, second, ...rest] = pathname.split("/").filter(Boolean);
   if (rest.length > 0) return { page: "unknown" };
   if (first === undefined || (first === "sessions" && second === undefined)) return { page: "home" };
-  if (first === "sessions" && second !== undefined) return sessionPage(second);
+  if (first === "sessions" && second !== undefined) return sessionPage(second, Number(query.get("at")));
   if (first === "admin" && second === undefined) return { page: "admin" };
   if (first === "api" && second === "docs") return { page: "docs" };
   return { page: "unknown" };
 }
 
 /** Parses a session id. A malformed `%` escape names no session. */
-function sessionPage(encoded: string): Route {
+function sessionPage(encoded: string, at: number): Route {
   try {
-    return { page: "session", id: decodeURIComponent(encoded) };
+    return { page: "session", id: decodeURIComponent(encoded), ...(Number.isSafeInteger(at) && at > 0 && { at }) };
   } catch {
     return { page: "unknown" };
   }

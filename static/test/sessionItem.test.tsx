@@ -5,6 +5,8 @@ import assert from "node:assert/strict";
 import { afterEach, test } from "node:test";
 import { render } from "preact";
 import { SessionItem } from "../src/components/SessionItem";
+import { options } from "../src/state/serverOptions";
+import type { ServerOptions } from "../src/wire/rest";
 import type { Session } from "../src/wire/frame";
 import { root, renderText } from "./testSession";
 
@@ -20,22 +22,32 @@ async function lineBelowTitle(session: Partial<Session>): Promise<string> {
   return [...root.querySelectorAll(".session-waits, .session-facts > *")].map((fact) => fact.textContent).join(" | ");
 }
 
-test("entry shows agent, model and a cost above zero", async () => {
-  const priced = { input_tokens: 1, output_tokens: 1, cost_usd: 0.514 };
+test("entry names the agent only if the server offers more than one", async () => {
+  const offered = (...names: string[]) => ({ agents: names.map((name) => ({ name })), models: [] }) as unknown as ServerOptions;
+  options.value = offered("greenroom");
+  assert.equal(await lineBelowTitle({}), "demo");
+  assert.equal(await lineBelowTitle({ agent: "goose" }), "goose · demo", "an agent of an earlier configuration");
+  options.value = offered("greenroom", "goose");
   assert.equal(await lineBelowTitle({}), "greenroom · demo");
-  assert.equal(await lineBelowTitle({ agent: "other", model: "gpt-5", usage: priced }), "other · gpt-5 | $0.51");
-  assert.equal(await lineBelowTitle({ model: null }), "greenroom");
+  options.value = null;
+});
+
+test("entry shows model and a cost above zero", async () => {
+  const priced = { input_tokens: 1, output_tokens: 1, cost_usd: 0.514 };
+  assert.equal(await lineBelowTitle({}), "demo");
+  assert.equal(await lineBelowTitle({ model: "gpt-5", usage: priced }), "gpt-5 | $0.51");
+  assert.equal(await lineBelowTitle({ model: null }), "");
   const partly = { input_tokens: 1, output_tokens: 1, cost_usd: null, known_cost_usd: 0.25 };
-  assert.equal(await lineBelowTitle({ usage: partly }), "greenroom · demo | $0.25 + price unknown");
+  assert.equal(await lineBelowTitle({ usage: partly }), "demo | $0.25 + price unknown");
   assert.match(root.querySelector("a")!.title, /\$0\.25 \+ price unknown\nSome calls have no known price\.$/);
-  assert.equal(await lineBelowTitle({ usage: { ...partly, known_cost_usd: 0 } }), "greenroom · demo | price unknown");
-  assert.equal(await lineBelowTitle({ state: "awaiting_confirmation" }), "waits for you | greenroom · demo");
+  assert.equal(await lineBelowTitle({ usage: { ...partly, known_cost_usd: 0 } }), "demo | price unknown");
+  assert.equal(await lineBelowTitle({ state: "awaiting_confirmation" }), "waits for you | demo");
 });
 
 test("entry is readable and audible, with one attention mark", async () => {
   await lineBelowTitle({ state: "awaiting_confirmation" });
   const link = root.querySelector("a")!;
-  assert.equal(link.title, "One\ngreenroom · demo");
+  assert.equal(link.title, "One\ndemo");
   assert.deepEqual([...root.querySelectorAll("[role=img]")].map((mark) => mark.getAttribute("aria-label")), ["waiting for you"]);
   assert.equal(root.querySelector(".attention"), null);
 });

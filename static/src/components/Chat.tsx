@@ -4,8 +4,10 @@ import type { VNode } from "preact";
 import { useEffect, useLayoutEffect, useRef, useState } from "preact/hooks";
 import { EndFollower } from "../dom/followEnd";
 import type { LiveSession } from "../state/liveSession";
+import { revealedRow } from "../state/revealedRow";
 import type { ChatRow } from "../state/rows";
 import { Icon } from "./Icon";
+import { Revealed, showRevealed } from "./Revealed";
 import { RetryLine } from "./RetryLine";
 import { RowView } from "./RowView";
 
@@ -21,6 +23,8 @@ const WINDOW = 96;
 const STEP_MS = 30;
 /** Distance to the top that loads more rows, in pixels. */
 const NEAR_TOP = 400;
+/** Rows drawn above a row that an address points at. */
+const ABOVE_REVEALED = 12;
 /** Distance to the end that counts as being there, in pixels. */
 const NEAR_END = 48;
 
@@ -32,10 +36,15 @@ export function Chat({ live }: { live: LiveSession }) {
   const first = useRef<string | undefined>(undefined);
   const drawn = useRef(new WeakMap<ChatRow, VNode>());
   const keepFromEnd = useRef<number | null>(null);
+  const revealedVisit = useRef<object | null>(null);
   const [mounted, setMounted] = useState(windowful);
   /** Newest event when the reader left the end. `null` at the end. */
   const [leftAtSeq, setLeftAtSeq] = useState<number | null>(null);
   const [, redraw] = useState({});
+
+  const revealed = revealedRow.value?.session === live.id ? revealedRow.value : null;
+  const isRevealing = revealed !== null && revealed.visit !== revealedVisit.current && scroller.current !== null;
+  if (isRevealing) end.leave(scroller.current!);
 
   // Away from the end the window only grows, because removing rows above would move the page. Rows
   // merged in front shift it.
@@ -43,6 +52,7 @@ export function Chat({ live }: { live: LiveSession }) {
   else if (first.current && rows[from.current]?.key !== first.current) {
     from.current = Math.max(0, rows.findIndex((row) => row.key === first.current));
   }
+  if (isRevealing) from.current = Math.min(from.current, Math.max(0, rows.findIndex((row) => row.key === revealed.key) - ABOVE_REVEALED));
   first.current = rows[from.current]?.key;
 
   const hasMore = from.current > 0 && mounted < WINDOW;
@@ -56,6 +66,11 @@ export function Chat({ live }: { live: LiveSession }) {
       end.laidOut(element);
     }
     keepFromEnd.current = null;
+    if (isRevealing) {
+      revealedVisit.current = revealed.visit;
+      showRevealed(element);
+      end.laidOut(element);
+    }
     updatePill();
   });
 
@@ -116,7 +131,7 @@ export function Chat({ live }: { live: LiveSession }) {
   const view = (row: ChatRow) => {
     const known = drawn.current.get(row) ?? <RowView key={row.key} row={row} session={live.isRecorded ? undefined : live.id} />;
     drawn.current.set(row, known);
-    return known;
+    return row.key === revealed?.key ? <Revealed key={row.key}>{known}</Revealed> : known;
   };
 
   const unsent = pending.filter((sent) => sent.request.action === "message" && sent.rejection === undefined);

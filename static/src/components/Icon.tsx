@@ -3,6 +3,7 @@
 import { h } from "preact";
 import {
   Activity,
+  Archive,
   ArrowDown,
   ArrowUp,
   ChevronRight,
@@ -30,6 +31,7 @@ import {
 } from "lucide";
 
 const ICONS = {
+  archive: Archive,
   attach: Paperclip,
   chevron: ChevronRight,
   cross: X,

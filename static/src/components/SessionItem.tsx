@@ -3,6 +3,7 @@
 import { now } from "../clock";
 import { costNote, costSoFar, relativeTime } from "../format";
 import { currentState, isOnScreen } from "../state/currentSession";
+import { notableAgent } from "../state/serverOptions";
 import { costOfSession } from "../state/screenState";
 import type { Session } from "../wire/frame";
 import { SessionMenu } from "./SessionMenu";
@@ -13,7 +14,7 @@ export function SessionItem({ session, current }: { session: Session; current: b
   const cost = costOfSession(session.usage);
   const spent = costSoFar(cost);
   const state = (isOnScreen(session.id) && currentState.value) || session.state;
-  const made = [session.agent, session.model].filter(Boolean).join(" · ");
+  const made = [notableAgent(session.agent), session.model].filter(Boolean).join(" · ");
   const waits = state === "awaiting_confirmation";
   return (
     <li class={current ? "session-item current" : "session-item"}>

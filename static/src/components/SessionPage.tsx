@@ -2,6 +2,7 @@
 
 import { useEffect, useLayoutEffect, useRef, useState } from "preact/hooks";
 import { isComposing } from "../dom/ime";
+import { route } from "../route";
 import { isBudgetSpent, isInterruptible } from "../state/activity";
 import { currentSession, showSession } from "../state/currentSession";
 import { LiveSession } from "../state/liveSession";
@@ -17,6 +18,7 @@ import { StateLine } from "./StateLine";
 
 const BudgetSpent = lazy((later) => later.BudgetSpent);
 const ConfirmDock = lazy((later) => later.ConfirmDock);
+const EventReveal = lazy((later) => later.EventReveal);
 const Outbox = lazy((later) => later.RejectedRequests);
 const Queue = lazy((later) => later.Queue);
 
@@ -40,6 +42,8 @@ export function SessionPage({ id }: { id: string }) {
 function OpenedSession({ live }: { live: LiveSession }) {
   const { agentState, connection, queue, approval, pending, problem } = live.state.value;
   // The queue view stays, because an edited message may have left the queue.
+  const shown = route.value;
+  const target = shown.page === "session" && shown.id === live.id && shown.at !== undefined ? shown : null;
   const hasQueued = useRef(false);
   hasQueued.current ||= queue.length > 0;
 
@@ -80,6 +84,7 @@ function OpenedSession({ live }: { live: LiveSession }) {
           <>
             <Chat live={live} />
             <div class="dock">
+              {target && <EventReveal live={live} target={target} />}
               {(problem || pending.some((sent) => sent.rejection !== undefined)) && <Outbox live={live} />}
               {approval && <ConfirmDock key={approval.request} live={live} />}
               {isBudgetSpent(live.state.value) && <BudgetSpent live={live} />}

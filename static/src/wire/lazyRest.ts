@@ -1,7 +1,7 @@
 // REST calls that the first view does not need: new sessions, earlier events, session menu, admin.
 
 import type { OpenApiDocument } from "../state/openapi";
-import type { EffortChoice, SessionEvent } from "./event";
+import type { EffortChoice, EventOrigin, SessionEvent } from "./event";
 import type { Session } from "./frame";
 import { call, RestError, sessionPath, signedOut } from "./rest";
 
@@ -54,6 +54,34 @@ export const exportAddress = (id: string, format: "md" | "jsonl"): string => `/a
 /** Returns events after a number, at most 1,000 and 1 MiB. */
 export const getEvents = (id: string, after: number, limit: number): Promise<{ items: SessionEvent[] }> =>
   call("GET", `${sessionPath(id)}/events?${new URLSearchParams({ after: String(after), limit: String(limit) })}`);
+
+/** Event that contains a searched text. */
+export interface FoundPassage {
+  session: string;
+  title: string;
+  archived: boolean;
+  seq: number;
+  at: string;
+  source: EventOrigin;
+  /** Name of the event's kind. */
+  kind: string;
+  /** Plain text in one line. */
+  snippet: string;
+  /** Start and end of each match in the snippet. */
+  matches: [number, number][];
+}
+
+/** Part of a search. It continues at `next_cursor`, even without a hit so far. */
+export interface FoundPassagePage {
+  items: FoundPassage[];
+  next_cursor: string | null;
+  /** Number of sessions whose journal could not be read. */
+  unreadable: number;
+}
+
+/** Searches the messages and commands of all sessions. */
+export const searchPassages = (q: string, cursor: string | null, signal: AbortSignal): Promise<FoundPassagePage> =>
+  call("GET", `/search?${new URLSearchParams({ q, ...(cursor !== null && { cursor }) })}`, { signal });
 
 export const changeSession = (id: string, change: { title?: string; archived?: boolean }): Promise<Session> =>
   call("PATCH", sessionPath(id), { body: change });

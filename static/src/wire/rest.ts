@@ -45,6 +45,8 @@ export interface OfferedModel {
 
 /** Options that the server offers. */
 export interface ServerOptions {
+  /** Version of the server. */
+  version: string;
   agents: { name: string }[];
   models: OfferedModel[];
   limits: { upload_bytes: number; memory_bytes: number; cpus: number };
