@@ -107,7 +107,7 @@ test("archived sessions are listed and restored", async () => {
   assert.match(root.querySelector(".list-kind")!.textContent!, /Archived sessions/);
   assert.equal(root.querySelector(".sidebar-foot [aria-pressed]")?.getAttribute("aria-pressed"), "true");
   await archive("c");
-  assert.match(root.querySelector(".toast")!.textContent!, /Restored “Title c”/);
+  assert.match(root.querySelector(".toast")!.textContent!, /Unarchived “Title c”/);
   press("Show active sessions");
   await waitUntil(() => shown().length === 4);
 });

@@ -4,12 +4,12 @@ import type { VNode } from "preact";
 import { useEffect, useLayoutEffect, useRef, useState } from "preact/hooks";
 import { EndFollower } from "../dom/followEnd";
 import type { LiveSession } from "../state/liveSession";
-import { revealedRow } from "../state/revealedRow";
 import type { ChatRow } from "../state/rows";
 import { Icon } from "./Icon";
-import { Revealed, showRevealed } from "./Revealed";
 import { RetryLine } from "./RetryLine";
 import { RowView } from "./RowView";
+import { revealedRow } from "../state/revealedRow";
+import { Revealed, showRevealed } from "./Revealed";
 
 /**
  * Typical row height in pixels. The first rows fill one window; more follow while there is room.

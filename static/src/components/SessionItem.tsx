@@ -3,11 +3,11 @@
 import { now } from "../clock";
 import { costNote, costSoFar, relativeTime } from "../format";
 import { currentState, isOnScreen } from "../state/currentSession";
-import { notableAgent } from "../state/serverOptions";
 import { costOfSession } from "../state/screenState";
 import type { Session } from "../wire/frame";
 import { SessionMenu } from "./SessionMenu";
 import { StateDot } from "./StateDot";
+import { notableAgent } from "../state/serverOptions";
 
 export function SessionItem({ session, current }: { session: Session; current: boolean }) {
   const title = session.title || "Untitled";

@@ -2,7 +2,6 @@
 
 import { useEffect, useLayoutEffect, useRef, useState } from "preact/hooks";
 import { isComposing } from "../dom/ime";
-import { route } from "../route";
 import { isBudgetSpent, isInterruptible } from "../state/activity";
 import { currentSession, showSession } from "../state/currentSession";
 import { LiveSession } from "../state/liveSession";
@@ -15,6 +14,7 @@ import { PlainPage } from "./PlainPage";
 import { SessionHeader } from "./SessionHeader";
 import { SessionView } from "./SessionView";
 import { StateLine } from "./StateLine";
+import { route } from "../route";
 
 const BudgetSpent = lazy((later) => later.BudgetSpent);
 const ConfirmDock = lazy((later) => later.ConfirmDock);

@@ -15,7 +15,7 @@ export async function toggleArchivedMark(session: Session): Promise<void> {
   mergeSessions([await changeSession(session.id, { archived })]);
   const name = `“${session.title || "Untitled"}”`;
   showToast({
-    text: archived ? `Archived ${name}` : `Restored ${name}`,
+    text: archived ? `Archived ${name}` : `Unarchived ${name}`,
     actionLabel: "Undo",
     onAction: () => void takeBack(session),
   });
