@@ -172,7 +172,7 @@ async fn remaining_actions_by_keyboard() {
     assert!(focused.starts_with("Actions for"), "the focus is on `{focused}` instead of its earlier place");
     page.tab_to("Search the sessions").await;
     page.type_text("nothing like it").await;
-    page.shows("No session matches").await;
+    page.shows("No title matches").await;
     page.chord(&[Key::Control], 'a').await;
     page.type_text("by h").await;
     page.css(".session-item").await;

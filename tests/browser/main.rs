@@ -11,6 +11,7 @@ mod page;
 mod recordings;
 mod resilience;
 mod screens;
+mod session_list;
 mod sidebar;
 mod tabs;
 mod workspace;

@@ -123,7 +123,7 @@ async fn housekeeping(page: &BrowserPage<'_>) {
 
     let search = page.css("input[aria-label='Search the sessions']").await;
     search.send_keys("nothing like it").await.expect("the field takes text");
-    page.shows("No session matches").await;
+    page.shows("No title matches").await;
     let emptied = "\u{e009}a\u{e000}\u{e017}";
     search.send_keys(emptied).await.expect("the field is emptied");
     search.send_keys("renamed").await.expect("the field takes text");
@@ -139,7 +139,6 @@ async fn housekeeping(page: &BrowserPage<'_>) {
     assert!(markdown.as_str().is_some_and(|text| text.contains("Hello, renamed") && text.contains("hello.sh")));
     page.click("Archive").await;
     page.until("it leaves the list", "document.querySelectorAll('.session-item').length === 0").await;
-    page.click("Settings").await;
     page.click("Archived sessions").await;
     page.until("the archived list", "document.querySelector('.sidebar .list-kind')?.innerText === 'Archived sessions'")
         .await;
