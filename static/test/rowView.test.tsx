@@ -23,7 +23,10 @@ test("command in a receipt is set as code without backticks", () => {
   const receipt = draw(notice("Stopped the command `echo `date`` in 6 ms.", "echo `date`"));
   assert.equal(receipt.textContent, "Stopped the command echo `date` in 6 ms.");
   assert.equal(receipt.querySelector("code")?.textContent, "echo `date`");
-  assert.equal(draw(notice("no `x` here")).textContent, "no `x` here");
+  const several = draw(notice("set `a.b` to `c`; `<b>d</b>` and ` stay text"));
+  assert.deepEqual([...several.querySelectorAll("code")].map((code) => code.textContent), ["a.b", "c", "<b>d</b>"]);
+  assert.equal(several.querySelector("b"), null);
+  assert.equal(several.textContent, "set a.b to c; <b>d</b> and ` stay text");
 });
 
 test("summary of the conversation is one quiet row that opens", async () => {

@@ -4,7 +4,7 @@ import type { VNode } from "preact";
 import { useEffect, useLayoutEffect, useRef, useState } from "preact/hooks";
 import { EndFollower } from "../dom/followEnd";
 import type { LiveSession } from "../state/liveSession";
-import type { ChatRow } from "../state/rows";
+import { ReadGrouping, isOrHolds, type ChatItem } from "../state/readGroups";
 import { Icon } from "./Icon";
 import { RetryLine } from "./RetryLine";
 import { RowView } from "./RowView";
@@ -25,12 +25,13 @@ const NEAR_TOP = 400;
 const NEAR_END = 48;
 
 export function Chat({ live }: { live: LiveSession }) {
-  const { rows, pending, lastSeq } = live.state.value;
+  const { rows: ungrouped, pending, lastSeq } = live.state.value;
+  const rows = useRef(new ReadGrouping()).current.group(ungrouped);
   const scroller = useRef<HTMLDivElement>(null);
   const end = useRef(new EndFollower(NEAR_END)).current;
   const from = useRef(0);
   const first = useRef<string | undefined>(undefined);
-  const drawn = useRef(new WeakMap<ChatRow, VNode>());
+  const drawn = useRef(new WeakMap<ChatItem, VNode>());
   const keepFromEnd = useRef<number | null>(null);
   const [mounted, setMounted] = useState(windowful);
   /** Newest event when the reader left the end. `null` at the end. */
@@ -41,7 +42,7 @@ export function Chat({ live }: { live: LiveSession }) {
   // merged in front shift it.
   if (end.isFollowing) from.current = Math.max(0, rows.length - mounted);
   else if (first.current && rows[from.current]?.key !== first.current) {
-    from.current = Math.max(0, rows.findIndex((row) => row.key === first.current));
+    from.current = Math.max(0, rows.findIndex((row) => isOrHolds(row, first.current)));
   }
   first.current = rows[from.current]?.key;
 
@@ -71,6 +72,8 @@ export function Chat({ live }: { live: LiveSession }) {
     if (!element) return;
     const resized = new ResizeObserver(() => end.laidOut(element));
     resized.observe(element);
+    // Bodies of tool calls appear when their code is loaded.
+    if (element.firstElementChild) resized.observe(element.firstElementChild);
     return () => resized.disconnect();
   }, []);
 
@@ -113,7 +116,7 @@ export function Chat({ live }: { live: LiveSession }) {
     updatePill();
   };
 
-  const view = (row: ChatRow) => {
+  const view = (row: ChatItem) => {
     const known = drawn.current.get(row) ?? <RowView key={row.key} row={row} session={live.isRecorded ? undefined : live.id} />;
     drawn.current.set(row, known);
     return known;

@@ -7,6 +7,7 @@ import { EndFollower } from "../dom/followEnd";
 import { duration, elapsed } from "../format";
 import { useStoredText } from "../storage";
 import { commandEnd } from "../state/commandEnd";
+import { newestLines, textInWholeLines } from "../state/codeText";
 import { commandsOf, outputOf } from "../state/commands";
 import type { LiveSession } from "../state/liveSession";
 import type { ToolRow } from "../state/rows";
@@ -20,6 +21,10 @@ import { TruncationNote } from "./TruncationNote";
 
 /** Number of commands shown at first. */
 const WINDOW = 40;
+/**
+ * Limit in characters. Only the end of longer output is shown, so a flood does not slow the page.
+ */
+const SHOWN_CHARS = 40_000;
 /** Distance to the end that counts as being there, in pixels. */
 const NEAR_END = 40;
 
@@ -81,13 +86,14 @@ function NoCommands({ isComplete }: { isComplete: boolean }) {
 
 function Command({ row }: { row: ToolRow }) {
   const command = typeof row.args.command === "string" ? row.args.command : "";
+  const truncated = truncationOf(row.end?.extras);
   return (
     <div class="command">
       <CommandLine user={row.source === "user"} command={command}>
         <CommandOutcome row={row} />
       </CommandLine>
-      <AnsiText text={outputOf(row)} />
-      <TruncationNote truncated={truncationOf(row.end?.extras)} />
+      <AnsiText text={newestLines(textInWholeLines(outputOf(row), truncated?.bytes), SHOWN_CHARS)} />
+      <TruncationNote truncated={truncated} />
     </div>
   );
 }

@@ -2,7 +2,7 @@
 
 import { useRef, useState } from "preact/hooks";
 import { DEFAULT_FILTER, kindOf, latency, FilteredFrames, summary, type FrameFilter } from "../state/frameFilter";
-import { duration } from "../format";
+import { latencyText } from "../format";
 import type { LiveSession } from "../state/liveSession";
 import { toJsonLines, type LoggedFrame } from "../wire/frameLog";
 import { downloadText } from "../dom/download";
@@ -105,7 +105,7 @@ function FrameRow({ entry, all, chosen, onChoose }: FrameRowProps) {
       <span class={`frame-kind ${family}`}>{name}</span>
       <span class="frame-text">{summary(entry)}</span>
       <span class="frame-took" title="Time from the server or the request">
-        {took === null ? "" : duration(took)}
+        {took === null ? "" : latencyText(took)}
       </span>
     </button>
   );

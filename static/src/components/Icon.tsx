@@ -5,7 +5,9 @@ import {
   Activity,
   ArrowDown,
   ArrowUp,
+  Check,
   ChevronRight,
+  Copy,
   Download,
   Ellipsis,
   FileText,
@@ -31,7 +33,9 @@ import {
 
 const ICONS = {
   attach: Paperclip,
+  check: Check,
   chevron: ChevronRight,
+  copy: Copy,
   cross: X,
   down: ArrowDown,
   download: Download,

@@ -12,7 +12,7 @@ export function Leftovers({ live }: { live: LiveSession }) {
   return (
     <section class="leftovers" aria-label="Left running">
       <header>
-        <h3>Left running</h3>
+        <h2>Left running</h2>
         {agentState === "idle" && (
           <button type="button" class="button" onClick={() => live.interrupt()}>
             End all
@@ -41,7 +41,7 @@ function Leftover({ process: { pid, name, age_s, memory_bytes }, since, end }: L
     <li>
       <code title={name}>{name}</code>
       <span class="muted">
-        {pid} · {elapsed(age_s * 1000 + Math.max(0, since))} · {bytes(memory_bytes)}
+        {[pid, elapsed(age_s * 1000 + Math.max(0, since)), bytes(memory_bytes)].filter(Boolean).join(" · ")}
       </span>
       <button type="button" class="button" aria-label={`End process ${pid}`} onClick={end}>
         End

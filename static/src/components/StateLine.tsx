@@ -6,6 +6,7 @@ import { elapsed, plural } from "../format";
 import { activityOf, isResumable, isInterruptible, isWorking } from "../state/activity";
 import type { LiveSession } from "../state/liveSession";
 import type { ScreenState } from "../state/screenState";
+import { BacktickText } from "./BacktickText";
 import { Icon } from "./Icon";
 
 const CAUGHT_UP_MS = 4000;
@@ -19,7 +20,7 @@ export function StateLine({ live }: { live: LiveSession }) {
       <div class={`state ${shown.tone}`} role="status">
         <span class="state-mark" aria-hidden="true" />
         <span class="state-text" title={stopping ? undefined : [shown.text, shown.code].filter(Boolean).join(" ")}>
-          {stopping ? "Stopping…" : shown.text}
+          {stopping ? "Stopping…" : <BacktickText text={shown.text} />}
           {!stopping && shown.code && <code>{shown.code}</code>}
         </span>
         {!stopping && shown.since && <Clock since={shown.since} />}

@@ -4,6 +4,7 @@ import type { AgentState, ObservationEvent, ObservationExtras, ToolStatus } from
 import { truncationOf } from "../wire/eventShape";
 import { enterState } from "./activity";
 import { findTool, putPlan, putRow, removeRow, closeOpenRows, announce, type ScreenDraft } from "./screenDraft";
+import { thinkingTime } from "./thinkingTime";
 import { wholeText, type NoticeRow, type ToolEnd, type UserRow } from "./rows";
 import { isLossReported } from "./screenState";
 
@@ -35,7 +36,8 @@ const OBSERVATION_REDUCERS: ObservationReducers = {
     const key = `thinking:${event.item ?? event.seq}`;
     const { item, at } = event;
     const truncated = truncationOf(event.extras);
-    putRow(draft, { kind: "thinking", key, item, at, open: false, partial: event.extras.partial === true, truncated, ...wholeText(event.content) });
+    const durationMs = thinkingTime(draft, at);
+    putRow(draft, { kind: "thinking", key, item, at, open: false, partial: event.extras.partial === true, durationMs, truncated, ...wholeText(event.content) });
   },
   plan(draft, event) {
     if (event.item !== undefined) removeRow(draft, `tool:${event.item}`);

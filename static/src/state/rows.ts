@@ -30,6 +30,8 @@ export interface TextRow extends GrowingText {
   at?: string;
   open: boolean;
   partial: boolean;
+  /** Duration of finished thinking in milliseconds, if known. */
+  durationMs?: number | undefined;
   truncated?: TruncationMark | undefined;
 }
 
