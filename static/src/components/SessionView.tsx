@@ -3,11 +3,13 @@
 import type { ComponentChildren } from "preact";
 import { currentSession } from "../state/currentSession";
 import type { LiveSession } from "../state/liveSession";
+import type { PaneLayout } from "../state/layout";
 import { isNarrow } from "../state/narrowScreen";
 import { lazy, pageSkeleton } from "./lazy";
 import { SplitPane } from "./SplitPane";
 
 const Workspace = lazy((later) => later.Workspace, <div class="workspace">{pageSkeleton}</div>);
+const WorkspaceSheet = lazy((later) => later.WorkspaceSheet);
 
 interface SessionViewProps {
   live: LiveSession;
@@ -18,16 +20,19 @@ interface SessionViewProps {
 export function SessionView({ live, header, chat }: SessionViewProps) {
   const layout = currentSession.value?.layout;
   if (!layout) return null;
+  const workspace = { key: live.id, live, layout: layout.value, onChange: (next: PaneLayout) => void (layout.value = next) };
+  // On a narrow screen the workspace is a sheet over the conversation.
+  const sheet = isNarrow.value && layout.value.folded !== "workspace";
   return (
     <div class="session">
       {header}
       <SplitPane
-        layout={layout.value}
-        stacked={isNarrow.value}
+        layout={isNarrow.value ? { ...layout.value, folded: "workspace" } : layout.value}
         onChange={(next) => (layout.value = next)}
         first={<div class="conversation">{chat}</div>}
-        second={<Workspace key={live.id} live={live} layout={layout.value} onChange={(next) => (layout.value = next)} />}
+        second={<Workspace {...workspace} />}
       />
+      {sheet && <WorkspaceSheet {...workspace} />}
       <div class="visually-hidden" aria-live="polite">
         {live.state.value.announcements.map(({ seq, text }) => (
           <p key={seq}>{text}</p>

@@ -40,13 +40,15 @@ const LAST_LAYOUT = "greenroom.layout";
 export function showSession(live: LiveSession): () => void {
   const key = `greenroom.layout.${live.id}`;
   const lastLayout = parseLayout(localStorage.getItem(LAST_LAYOUT));
-  const layout = signal(parseLayout(localStorage.getItem(key), initialLayout(lastLayout, isNarrow.peek())));
+  const stored = parseLayout(localStorage.getItem(key), initialLayout(lastLayout, isNarrow.peek()));
+  // A sheet would cover the session that the user opens.
+  const layout = signal<PaneLayout>(isNarrow.peek() ? { ...stored, folded: "workspace" } : stored);
   const initial = layout.peek();
   const stop = effect(() => {
     if (layout.value === initial) return;
     const text = JSON.stringify(layout.value);
     storeText(key, text);
-    // The share of stacked panes suits only that screen. A recording has its own reading layout.
+    // A narrow screen has no panes. A recording has its own reading layout.
     if (!isNarrow.peek() && !live.isRecorded) storeText(LAST_LAYOUT, text);
   });
   currentSession.value = { live, layout };
