@@ -3,11 +3,13 @@
 //! `cargo xtask test` runs these tests; `cargo test --test browser -- --ignored` runs them alone.
 //! Pictures of every screen are then in `shots/`.
 
+mod code;
 mod focus;
 mod hostile;
 mod keyboard;
 mod newcomer;
 mod page;
+mod phone;
 mod recordings;
 mod resilience;
 mod screens;

@@ -74,7 +74,8 @@ impl<'a> BrowserPage<'a> {
     /// Waits until all code in the conversation has its buttons, which are added after the first
     /// picture.
     pub(crate) async fn is_dressed(&self) {
-        let dressed = "[...document.querySelectorAll('.markdown .code-block')].every((code) => code.querySelector('.copy'))";
+        let dressed =
+            "[...document.querySelectorAll('.markdown .code-block')].every((code) => code.querySelector('.copy'))";
         self.until("every piece of code can be copied", dressed).await;
     }
 

@@ -17,11 +17,12 @@ use greenroom_testkit::{
     server::{TestServer, TestServerOptions},
 };
 
-/// Runs axe on the page as it is. Returns the serious findings, with their places.
+/// Runs axe on the page as it is. Returns the serious findings and wrong heading orders, with their
+/// places.
 const AXE: &str = r#"
     const done = arguments[arguments.length - 1];
     axe.run(document, { resultTypes: ['violations'] }).then(({ violations }) => done(violations
-        .filter(({ impact }) => impact === 'serious' || impact === 'critical')
+        .filter(({ id, impact }) => id === 'heading-order' || impact === 'serious' || impact === 'critical')
         .flatMap(({ id, help, nodes }) => nodes.map(({ target }) => `${id} (${help}): ${target}`))));
 "#;
 
@@ -257,7 +258,7 @@ async fn walk(gallery: &mut ScreenGallery<'_>, sessions: &ScreenSessions) {
     workspace("events").await;
     page.open_a_frame().await;
     gallery.hang("07-events").await;
-    page.css("[aria-label='Close the workspace']").await.click().await.expect("it closes");
+    page.css(".workspace [aria-label='Close the workspace']").await.click().await.expect("it closes");
     page.css(".session-header [aria-label^='Actions for']").await.click().await.expect("the menu opens");
     page.css(".menu-entry").await;
     gallery.hang("08-menu").await;
