@@ -44,7 +44,7 @@ function asHtml(markdown: string): Element {
   return root;
 }
 
-/** Gives each heading the level below the one that contains it. The page's own is the first level. */
+/** Gives each heading the level below its container. The page's own heading is the first level. */
 function nestHeadings(root: Element): void {
   const outline: number[] = [];
   for (const heading of root.querySelectorAll("h1, h2, h3, h4, h5, h6")) {

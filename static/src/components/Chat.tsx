@@ -5,6 +5,7 @@ import { useEffect, useLayoutEffect, useRef, useState } from "preact/hooks";
 import { EndFollower } from "../dom/followEnd";
 import type { LiveSession } from "../state/liveSession";
 import { ReadGrouping, isOrHolds, type ChatItem } from "../state/readGroups";
+import { BacktickText } from "./BacktickText";
 import { Icon } from "./Icon";
 import { RetryLine } from "./RetryLine";
 import { RowView } from "./RowView";
@@ -166,7 +167,7 @@ function EarlierStatus({ problem, hasRows }: { problem: string; hasRows: boolean
   if (!problem && !hasRows) return null;
   return (
     <p class="muted centred earlier" role="status">
-      {problem ? `Couldn't load earlier messages (${problem}). Retrying…` : "Loading earlier messages…"}
+      {problem ? <BacktickText text={`Couldn't load earlier messages (${problem}). Retrying…`} /> : "Loading earlier messages…"}
     </p>
   );
 }

@@ -74,12 +74,11 @@ function numbersOf(lines: readonly CodeLine[]): string {
 
 /** Highlights lines. In a diff, the old and the new side are each a text of their own. */
 function colouredLines(lines: readonly CodeLine[], language: string, highlight: HighlightLines): CodePiece[][] {
+  if (!lines.some(({ sign }) => sign !== undefined)) return highlight(lines.map(({ text }) => text), language);
   const without = (kind: CodeLineKind) => lines.filter((line) => line.sign !== undefined && line.kind !== kind);
-  const isDiff = lines.some(({ sign }) => sign !== undefined);
-  const sides = isDiff ? [without("added"), without("removed")] : [lines];
   const coloured = new Map<CodeLine, CodePiece[]>();
   // The new side is the last, so it colours the lines that both share.
-  for (const side of sides) {
+  for (const side of [without("added"), without("removed")]) {
     const pieces = highlight(side.map(({ text }) => text), language);
     side.forEach((line, n) => coloured.set(line, pieces[n]!));
   }

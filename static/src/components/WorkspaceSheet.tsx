@@ -1,4 +1,5 @@
-// Workspace over the whole page, on a narrow screen. Escape, the back gesture and its button close it.
+// Workspace over the whole page, on a narrow screen. Escape, the back gesture and its button close
+// it.
 
 import { useEffect, useLayoutEffect, useRef } from "preact/hooks";
 import { Workspace, type WorkspaceProps } from "./Workspace";

@@ -46,8 +46,8 @@ export function blocksOf(markdown: string): Token[] {
 }
 
 /**
- * Renders a block, or `null` if nothing is visible. `open`: more of it will come. `outline`: depths of
- * the headings before it, which the block's own headings change.
+ * Renders a block, or `null` if nothing is visible. `open`: more of it will come. `outline`: depths
+ * of the headings before it, which the block's own headings change.
  */
 export function drawBlock(block: Token, open: boolean, outline: number[]): ComponentChild {
   const drawn = draw(block, { depth: 0, open, inLink: false, outline, dir: "auto" });
@@ -110,8 +110,8 @@ function draw(token: Token, place: TokenContext): ComponentChild | ComponentChil
 }
 
 /**
- * Returns the level of a heading. The page's own heading is the first level, and no level is skipped,
- * whatever depths the text uses.
+ * Returns the level of a heading. The page's own heading is the first level, and no level is
+ * skipped, whatever depths the text uses.
  */
 function headingLevel(outline: number[], depth: number): number {
   while (outline.length > 0 && outline.at(-1)! >= depth) outline.pop();

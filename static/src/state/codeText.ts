@@ -27,8 +27,8 @@ export function plainLines(text: string): CodeLine[] {
 }
 
 /**
- * Returns the numbered lines of a file. Control characters are visible. `whole`: size of a truncated
- * file in bytes. Lines after the gap have no known number.
+ * Returns the numbered lines of a file. Control characters are visible. `whole`: size of a
+ * truncated file in bytes. Lines after the gap have no known number.
  */
 export function fileLines(text: string, whole?: number): CodeLine[] {
   const { head, gap, tail } = wholeLines(text.replace(/^\ufeff/, ""), whole);
@@ -50,8 +50,8 @@ const OMISSION = /(?:^|\n)… (\d+) bytes left out …\n/g;
 
 /**
  * Splits a truncated text at the server's note on the missing bytes. The lines that the cut went
- * through are dropped and counted as missing. `whole`: size of the complete text in bytes. A file may
- * contain such a note itself, so the sizes must agree.
+ * through are dropped and counted as missing. `whole`: size of the complete text in bytes. A file
+ * may contain such a note itself, so the sizes must agree.
  */
 export function wholeLines(text: string, whole: number | undefined): PartialText {
   if (whole !== undefined) {

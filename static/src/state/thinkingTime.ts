@@ -6,8 +6,8 @@ import type { ScreenState } from "./screenState";
 
 /**
  * Returns the time from the agent's last step to the end of its thinking, in milliseconds. Time
- * before the turn or before a resume does not count. Computed from events alone, so a recording shows
- * the same.
+ * before the turn or before a resume does not count. Computed from events alone, so a recording
+ * shows the same.
  */
 export function thinkingTime({ rows, since, agentState }: Pick<ScreenState, "rows" | "since" | "agentState">, end: string): number | undefined {
   const started = isWorking(agentState) && since !== null ? Date.parse(since) : NaN;
