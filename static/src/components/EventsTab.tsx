@@ -5,11 +5,14 @@ import { DEFAULT_FILTER, kindOf, latency, FilteredFrames, summary, type FrameFil
 import { latencyText } from "../format";
 import type { LiveSession } from "../state/liveSession";
 import { toJsonLines, type LoggedFrame } from "../wire/frameLog";
+import { isTouchScreen } from "../dom/focusField";
 import { downloadText } from "../dom/download";
 import { Icon } from "./Icon";
 import { LongList } from "./LongList";
 
+/** Row heights in pixels, for a mouse and for a finger. */
 const ROW_HEIGHT = 28;
+const TOUCH_ROW_HEIGHT = 44;
 
 const WAYS: readonly { way: FrameFilter["way"]; text: string }[] = [
   { way: "both", text: "Both ways" },
@@ -72,7 +75,7 @@ export function EventsTab({ live }: { live: LiveSession }) {
       <LongList
         label="Frames"
         count={shown.length}
-        rowHeight={ROW_HEIGHT}
+        rowHeight={isTouchScreen() ? TOUCH_ROW_HEIGHT : ROW_HEIGHT}
         row={(index) => {
           const entry = shown[index];
           return entry && <FrameRow key={entry.n} entry={entry} all={all} chosen={entry === chosen} onChoose={setChosen} />;
