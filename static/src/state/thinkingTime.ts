@@ -20,18 +20,8 @@ export function thinkingTime({ rows, since, agentState }: Pick<ScreenState, "row
 
 /** Returns the end of a step of the turn. NaN: the row is no such step, or is not finished. */
 function stepEnd(row: ChatRow): number {
-  switch (row.kind) {
-    case "tool":
-      return row.source === "agent" && row.end ? Date.parse(row.end.at) : NaN;
-    case "text":
-    case "thinking":
-      return row.open || row.at === undefined ? NaN : Date.parse(row.at);
-    case "user":
-      return row.phase === "delivered" ? Date.parse(row.at) : NaN;
-    case "plan":
-    case "summary":
-      return Date.parse(row.at);
-    case "notice":
-      return NaN;
-  }
+  if (row.kind === "tool") return row.source === "agent" && row.end ? Date.parse(row.end.at) : NaN;
+  if (row.kind === "text" || row.kind === "thinking") return row.open || row.at === undefined ? NaN : Date.parse(row.at);
+  if (row.kind === "user") return row.phase === "delivered" ? Date.parse(row.at) : NaN;
+  return row.kind === "plan" || row.kind === "summary" ? Date.parse(row.at) : NaN;
 }
