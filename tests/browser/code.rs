@@ -186,14 +186,15 @@ async fn very_large_file_and_line_are_shown_whole_with_bounded_colours() {
     let server = TestServer::start(TestServerOptions::new(TestDriver::Process)).await;
     let browser = TestBrowser::open().await;
     let (page, _, mut agent) = at_a_turn(&browser, &server).await;
-    let content = format!("let long = \"{}\";\n{}", "x".repeat(100_000), "let one = 1;\n".repeat(70_000));
+    let line = format!("let one = 1; // {}\n", "y".repeat(74));
+    let content = format!("let long = \"{}\";\n{}", "x".repeat(100_000), line.repeat(10_000));
     agent.event(step("w"), json!({ "action": "write", "args": { "path": "big.rs", "content": content } })).await;
     let written = json!({ "path": "big.rs", "bytes": content.len() });
     agent.event(step("w"), json!({ "observation": "write", "content": "", "extras": written })).await;
     agent.until_acknowledged().await;
     page.says("big.rs").await;
     unfold(&page, "big.rs").await;
-    page.until("the fold", "document.querySelector('.show-all')?.textContent === 'Show all 70,001 lines'").await;
+    page.until("the fold", "document.querySelector('.show-all')?.textContent === 'Show all 10,001 lines'").await;
     let press = "document.querySelector('.show-all').click()";
     page.js(press, &[]).await;
     let length = format!("document.querySelector('.code-box code').textContent.length === {}", content.len());
