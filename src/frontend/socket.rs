@@ -26,6 +26,7 @@ use super::{
 };
 use crate::{
     actor_registry::{ActorEntry, ActorKind},
+    clock,
     data::AccessGrant,
     session::{
         DeliveryPoll, DeltaPositions, RequestError, Session, SessionView, Subscription,
@@ -209,7 +210,7 @@ impl FrontendSocket {
         let state = view.map(|view| view.state);
         // A view has string keys and plain values, so serialization cannot fail.
         let session = view.map(|view| serde_json::to_value(view).expect("a view is JSON"));
-        self.send_status(&StatusFrame::Hello { session, last_seq, state }, ctx);
+        self.send_status(&StatusFrame::Hello { session, last_seq, state, now: clock::now() }, ctx);
     }
 
     /// Reports that the session does not exist, and closes the socket.

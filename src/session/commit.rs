@@ -13,6 +13,7 @@ use tracing::error;
 use super::{
     actor::Session,
     effect::Effect,
+    latest::latest_line,
     messages::SessionStopReason,
     pending::{CommitReply, PendingTransition},
     render::RenderedEvents,
@@ -22,7 +23,7 @@ use super::{
 use crate::{
     clock,
     net::wake_batch::with_batched_wakes,
-    store::{AppendBatch, AppendError, ReportMark, Seq, SessionRecord},
+    store::{AppendBatch, AppendError, LatestActivity, ReportMark, Seq, SessionRecord},
     telemetry::metrics::{METRICS, RestartedPart},
 };
 
@@ -53,6 +54,7 @@ impl Session {
         for new_event in new_events {
             self.tail += 1;
             count_interrupt(&new_event);
+            self.note_latest(&new_event);
             ended.extend(rendered.add(new_event, self.tail, &mut self.causes));
         }
         let events = rendered.finish();
@@ -112,6 +114,17 @@ impl Session {
             }
             session.appended(tail, result, ctx);
         }));
+    }
+
+    /// Updates the record's `latest`.
+    ///
+    /// An action takes the record along to disk, because its command may run for long. Any other
+    /// event leaves the write to the next commit that has the record anyway.
+    fn note_latest(&mut self, new_event: &NewEvent) {
+        let Some(text) = latest_line(new_event) else { return };
+        let record = Arc::make_mut(&mut self.record);
+        record.latest = Some(LatestActivity { seq: self.tail, text });
+        self.record_changed |= matches!(new_event.body, EventBody::Action(_));
     }
 
     /// Checks that at most `limit` bytes are in flight to disk.

@@ -11,6 +11,7 @@ mod deaf;
 mod deaths;
 mod disks;
 mod driver_migration;
+mod failed_turns;
 mod files;
 mod greedy;
 mod interrupts;

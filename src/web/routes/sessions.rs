@@ -206,7 +206,7 @@ async fn message(
     Ok(HttpResponse::Accepted().json(Receipt::from(accepted)))
 }
 
-/// Stops whatever runs. A second interrupt restarts the agent.
+/// Interrupts all work. A second interrupt restarts the agent.
 #[utoipa::path(post, path = "/api/sessions/{id}/interrupt", tag = "sessions",
     params(SessionPath, IdempotencyKeyHeader), responses((status = 200, body = Receipt, description = "The interrupt is in the journal.")))]
 async fn interrupt(services: Data<WebServices>, id: SessionPath, key: IdempotencyKeyHeader) -> ApiResult {
