@@ -12,8 +12,8 @@ const FIRST_LOAD_LIMIT = 60 * 1024;
 /** Global object through which the first load shares modules with lazy files. */
 const SHARED = "globalThis.greenroom";
 
-/** Icons of the tab: plain, working, waiting, and finished unseen. */
-const ICONS = ["favicon.svg", "favicon-working.svg", "favicon-waiting.svg", "favicon-done.svg"];
+/** Icons of the tab: plain, working, waiting, failed, and finished unseen. */
+const ICONS = ["favicon.svg", "favicon-working.svg", "favicon-waiting.svg", "favicon-failed.svg", "favicon-done.svg"];
 
 const root = dirname(fileURLToPath(import.meta.url));
 process.chdir(root);

@@ -23,6 +23,7 @@ export { Shortcuts } from "./components/Shortcuts";
 export { SignedOut } from "./components/SignedOut";
 export { TaskFiles } from "./components/TaskFiles";
 export { TaskOptions } from "./components/TaskOptions";
+export { CopyAnswer, RetryButton } from "./components/TurnActions";
 export { Workspace } from "./components/Workspace";
 export { startTask } from "./state/startTask";
 export { mergeEarlier, readEarlierEvents } from "./state/earlierEvents";

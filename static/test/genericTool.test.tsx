@@ -60,9 +60,9 @@ test("replayed call equals the live call", () => {
 });
 
 test("failed and stopped calls name their end", () => {
-  for (const status of ["failed", "stopped"] as const) {
+  for (const [status, word] of [["failed", "failed"], ["stopped", "interrupted"]] as const) {
     const script = new FrameScript().addAction("agent", "tool", call, { item: "i" }).addObservation("tool", "", { ...done, status }, { item: "i" });
-    assert.deepEqual(texts(draw(script.play()), ".outcome"), [status]);
+    assert.deepEqual(texts(draw(script.play()), ".outcome"), [word]);
   }
 });
 

@@ -46,7 +46,7 @@ test("chosen entry keeps its place while entries change", async () => {
   await refreshList("pear", "one");
   assert.equal(chosen(), "Pause");
   assert.deepEqual(texts().slice(0, before.length), before);
-  assert.deepEqual(texts().slice(before.length), ["pear", "Stop the sandbox"]);
+  assert.deepEqual(texts().slice(before.length), ["pear", "Stop sandbox"]);
   assert.match(root.querySelector("[aria-disabled=true][aria-selected=true]")?.textContent ?? "", /Not available now/);
   await key("Enter");
   assert.deepEqual(testSession.sent, [], "no other entry runs instead");

@@ -20,8 +20,8 @@ function draw(row: ChatRow, session?: string): Element {
 
 test("command in a receipt is set as code without backticks", () => {
   const notice = (text: string, code?: string): NoticeRow => ({ kind: "notice", key: "n", at: "", tone: "quiet", text, code });
-  const receipt = draw(notice("Stopped the command `echo `date`` in 6 ms.", "echo `date`"));
-  assert.equal(receipt.textContent, "Stopped the command echo `date` in 6 ms.");
+  const receipt = draw(notice("Interrupted the command `echo `date`` in 6 ms.", "echo `date`"));
+  assert.equal(receipt.textContent, "Interrupted the command echo `date` in 6 ms.");
   assert.equal(receipt.querySelector("code")?.textContent, "echo `date`");
   assert.equal(draw(notice("no `x` here")).textContent, "no `x` here");
 });

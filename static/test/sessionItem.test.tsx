@@ -5,8 +5,9 @@ import assert from "node:assert/strict";
 import { afterEach, test } from "node:test";
 import { render } from "preact";
 import { SessionItem } from "../src/components/SessionItem";
+import { listError } from "../src/state/sessionList";
 import type { Session } from "../src/wire/frame";
-import { root, renderText } from "./testSession";
+import { root, renderText, settled } from "./testSession";
 
 const made = { agent: "greenroom", model: "demo" };
 
@@ -17,10 +18,29 @@ async function lineBelowTitle(session: Partial<Session>): Promise<string> {
   const usage = { input_tokens: 1, output_tokens: 1, cost_usd: 0 };
   const whole = { id: "s", title: "One", state: "idle", updated_at: "2026-01-01T00:00:00Z", ...made, usage, ...session } as Session;
   await renderText(<SessionItem session={whole} current={false} />);
-  return [...root.querySelectorAll(".session-waits, .session-facts > *")].map((fact) => fact.textContent).join(" | ");
+  return [...root.querySelectorAll(".session-facts > *")].map((fact) => fact.textContent).join(" | ");
 }
 
-test("entry shows agent, model and a cost above zero", async () => {
+test("entry shows the newest thing that the session did", async () => {
+  assert.equal(await lineBelowTitle({ latest: "$ cargo test" }), "$ cargo test");
+  assert.equal(await lineBelowTitle({ latest: "busy", reason: "failed" }), "failed | busy");
+  assert.equal(root.querySelector(".dot")!.getAttribute("aria-label"), "failed");
+  assert.equal(await lineBelowTitle({ latest: "the sandbox is gone", state: "failed", reason: "the sandbox is gone" }), "failed | the sandbox is gone");
+});
+
+test("marks of a list stand still while the server is away or the session is paused", async () => {
+  const dot = () => [root.querySelector(".dot")!.classList.contains("ticking"), root.querySelector(".dot")!.getAttribute("aria-label")];
+  await lineBelowTitle({ state: "running" });
+  assert.deepEqual(dot(), [true, "working"]);
+  listError.value = "no reply from the server";
+  await settled();
+  assert.deepEqual(dot(), [false, "last known: working"]);
+  listError.value = null;
+  await lineBelowTitle({ state: "paused" });
+  assert.deepEqual(dot(), [false, "paused"]);
+});
+
+test("entry shows agent, model and a cost above zero before anything happened", async () => {
   const priced = { input_tokens: 1, output_tokens: 1, cost_usd: 0.514 };
   assert.equal(await lineBelowTitle({}), "greenroom · demo");
   assert.equal(await lineBelowTitle({ agent: "other", model: "gpt-5", usage: priced }), "other · gpt-5 | $0.51");

@@ -4,7 +4,7 @@ import "./testWindow";
 import assert from "node:assert/strict";
 import { test } from "node:test";
 import { render } from "preact";
-import { now } from "../src/clock";
+import { syncClock } from "../src/clock";
 import { Diff } from "../src/components/Diff";
 import { ToolCall } from "../src/components/ToolCall";
 import { noText, type ToolEnd, type ToolRow } from "../src/state/rows";
@@ -32,7 +32,9 @@ test("call shows its duration and a clock after the first second", () => {
   const end = (durationMs: number) => ({ outcome: "ok", at: "", content: "", extras: {}, durationMs }) as const;
   assert.equal(call({ end: end(1200) }), "1.2 s");
   assert.equal(call({ end: end(3) }), "3 ms");
-  const since = (ms: number) => new Date(now.value - ms).toISOString();
+  const since = (ms: number) => new Date(Date.now() - ms).toISOString();
+  assert.equal(call({ at: since(4000) }), "", "the server's time is unknown");
+  syncClock(new Date().toISOString());
   assert.equal(call({ at: since(400) }), "");
   assert.equal(call({ at: since(4000) }), "4 s");
   render(null, root);
@@ -51,6 +53,6 @@ test("outcomes of a call", () => {
   assert.equal(ended("failed", { exit_code: 139, signal: "SIGSEGV" }), "SIGSEGV, exit 139");
   assert.equal(ended("failed", { timed_out: true }), "timed out");
   assert.equal(ended("failed"), "failed");
-  assert.equal(ended("stopped"), "stopped");
+  assert.equal(ended("stopped"), "interrupted");
   assert.equal(ended("cut"), "cut short");
 });

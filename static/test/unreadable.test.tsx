@@ -53,7 +53,7 @@ test("requests are rejected with the error and none stays pending", async () => 
   openUnreadable(testSession).live.message("written now", "queue");
   const { pending } = testSession.live.state.value;
   assert.deepEqual(pending.map(({ rejection }) => rejection), [WORDS, WORDS, WORDS]);
-  assert.equal(testSession.live.stopping.value, 0);
+  assert.equal(testSession.live.interrupting.value, 0);
   assert.deepEqual(testSession.sent, []);
   assert.equal(Object.keys(localStorage).length, 2, "the text is kept");
 });

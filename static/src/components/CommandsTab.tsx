@@ -2,9 +2,8 @@
 
 import type { ComponentChildren, VNode } from "preact";
 import { useLayoutEffect, useRef, useState } from "preact/hooks";
-import { now } from "../clock";
 import { EndFollower } from "../dom/followEnd";
-import { duration, elapsed } from "../format";
+import { duration } from "../format";
 import { useStoredText } from "../storage";
 import { commandEnd } from "../state/commandEnd";
 import { commandsOf, outputOf } from "../state/commands";
@@ -16,6 +15,7 @@ import { AnsiText } from "./AnsiText";
 import { EmptyState } from "./EmptyState";
 import { pageSkeleton } from "./lazy";
 import { Leftovers } from "./Leftovers";
+import { RunningMark, RunningTime } from "./RunningTime";
 import { TruncationNote } from "./TruncationNote";
 
 /** Number of commands shown at first. */
@@ -108,13 +108,13 @@ function CommandOutcome({ row }: { row: ToolRow }) {
   if (!row.end) {
     return (
       <span class="ending">
-        <span class="spinner" role="img" aria-label="running" />
-        {row.at && elapsed(now.value - Date.parse(row.at))}
+        <RunningMark />
+        <RunningTime since={row.at} pausedMs={row.pausedMs} />
       </span>
     );
   }
   const { outcome, extras, durationMs } = row.end;
-  const cut = outcome === "cut" ? "cut short" : "stopped";
+  const cut = outcome === "cut" ? "cut short" : "interrupted";
   return (
     <span class={`ending ${outcome}`}>
       {outcome !== "ok" && <span>{commandEnd(extras) ?? cut}</span>}

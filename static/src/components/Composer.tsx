@@ -73,7 +73,7 @@ function Keys({ atWork, stoppable }: { atWork: boolean; stoppable: boolean }) {
       {stoppable && (
         <>
           {" "}
-          · <kbd>Esc</kbd> stops
+          · <kbd>Esc</kbd> interrupts
         </>
       )}
     </span>

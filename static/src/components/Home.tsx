@@ -37,7 +37,7 @@ export function Home() {
         <SidebarButton />
         <div class="home-middle">
           <h1>What should be done?</h1>
-          <p class="muted">An agent works in its own sandbox. Watch, steer or stop it.</p>
+          <p class="muted">An agent works in its own sandbox. Watch, steer or interrupt it.</p>
           <TextField
             label="Task"
             placeholder="Describe a task"

@@ -1,14 +1,17 @@
 // Processes that commands left behind, each with a button that ends it.
 
-import { now } from "../clock";
+import { serverNow } from "../clock";
 import { bytes, elapsed } from "../format";
 import type { LiveSession } from "../state/liveSession";
 import type { LeftoverProcess } from "../wire/event";
 
 export function Leftovers({ live }: { live: LiveSession }) {
   const { leftovers, agentState, connection } = live.state.value;
+  const isWatched = connection.phase === "live" && agentState !== "paused";
   if (!leftovers || connection.phase === "recorded") return null;
-  const since = now.value - Date.parse(leftovers.at);
+  // Frozen processes do not age, and an absent server reports none.
+  const now = isWatched ? serverNow() : null;
+  const since = now === null ? 0 : now - Date.parse(leftovers.at);
   return (
     <section class="leftovers" aria-label="Left running">
       <header>

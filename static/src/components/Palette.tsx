@@ -140,14 +140,14 @@ function currentSessionEntries(): PaletteEntry[] {
   return [
     ...tabs,
     entry("Toggle the workspace", toggleWorkspace, `${MOD} J`),
-    ...(isInterruptible(live.state.peek()) ? [entry("Stop running work", () => live.interrupt(), "Esc")] : []),
+    ...(isInterruptible(live.state.peek()) ? [entry("Interrupt", () => live.interrupt(), "Esc")] : []),
     ...(isWorking(state) ? [entry("Pause", () => live.pause())] : []),
     ...(isResumable(live.state.peek()) ? [entry("Resume", () => live.resume())] : []),
     ...dialogEntry("Rename…", "rename"),
     ...dialogEntry(session?.archived ? "Unarchive" : "Archive", "archive"),
     entry("Export as Markdown", () => downloadUrl(exportAddress(live.id, "md"))),
     entry("Export as JSONL", () => downloadUrl(exportAddress(live.id, "jsonl"))),
-    ...(state === "idle" ? [entry("Stop the sandbox", () => live.stop(), "frees memory; a message starts it again")] : []),
+    ...(state === "idle" ? [entry("Stop sandbox", () => live.stop(), "frees memory; a message starts it again")] : []),
     ...(state === "ended" ? [] : dialogEntry("End…", "end")),
     ...dialogEntry("Delete…", "purge"),
   ];

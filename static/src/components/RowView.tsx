@@ -9,6 +9,7 @@ import { Icon } from "./Icon";
 import { Markdown } from "./Markdown";
 import { ToolCall } from "./ToolCall";
 import { TruncationNote } from "./TruncationNote";
+import { TurnCard } from "./TurnCard";
 
 /** `session`: session of attached files. A recording has none. */
 export function RowView({ row, session }: { row: ChatRow; session?: string | undefined }) {
@@ -25,6 +26,8 @@ export function RowView({ row, session }: { row: ChatRow; session?: string | und
       return <Plan row={row} />;
     case "summary":
       return <Summary row={row} />;
+    case "turn":
+      return <TurnCard row={row} />;
     case "notice":
       return <Notice row={row} />;
   }

@@ -2,7 +2,7 @@
 
 import { useEffect, useLayoutEffect, useRef, useState } from "preact/hooks";
 import { isComposing } from "../dom/ime";
-import { isBudgetSpent, isInterruptible } from "../state/activity";
+import { controlsOf, isBudgetSpent } from "../state/activity";
 import { currentSession, showSession } from "../state/currentSession";
 import { LiveSession } from "../state/liveSession";
 import { uploadsOf } from "../state/uploads";
@@ -50,7 +50,8 @@ function OpenedSession({ live }: { live: LiveSession }) {
       // interrupts as in a terminal.
       const isOfField = (event.target as Element).matches?.("input:not([type=checkbox], .command-field), select");
       if (document.querySelector("dialog[open]") || isOfField) return;
-      if (isInterruptible(live.state.peek())) live.interrupt();
+      const { interrupt: isOffered, isDisabled } = controlsOf(live.state.peek());
+      if (isOffered && !isDisabled) live.interrupt();
     };
     addEventListener("keydown", interrupt);
     return () => removeEventListener("keydown", interrupt);

@@ -30,7 +30,7 @@ const SHORTCUTS: readonly { where: string; list: readonly ShortcutEntry[] }[] = 
   {
     where: "In a session",
     list: [
-      { keys: "Esc", what: "Stop running work; press again to force" },
+      { keys: "Esc", what: "Interrupt; press again to force" },
       { keys: `${MOD} J`, what: "Open or close the workspace" },
       { keys: "← →", what: "Move the focused divider, or switch tabs" },
     ],

@@ -1,8 +1,7 @@
 // Tool call: one line with action, state and duration. Unfolds to input and output.
 
 import { useState } from "preact/hooks";
-import { now } from "../clock";
-import { duration, elapsed, firstLine } from "../format";
+import { duration, firstLine } from "../format";
 import { commandEnd } from "../state/commandEnd";
 import { diffsOf } from "../state/genericCall";
 import type { ToolRow } from "../state/rows";
@@ -12,6 +11,7 @@ import { GenericToolBody, genericAppearance } from "./GenericTool";
 import { Icon, type IconName } from "./Icon";
 import { Lines } from "./Lines";
 import { Output } from "./Output";
+import { RunningMark, RunningTime } from "./RunningTime";
 import { TruncationNote } from "./TruncationNote";
 
 /** Age from which a running call shows a clock. */
@@ -80,16 +80,11 @@ function diffOf(row: ToolRow): string | null {
 function Facts({ row }: { row: ToolRow }) {
   return (
     <span class="tool-facts">
-      {row.end ? <Outcome row={row} /> : <span class="spinner" role="img" aria-label="running" />}
-      {row.end === null && row.at && <Clock since={Date.parse(row.at)} />}
+      {row.end ? <Outcome row={row} /> : <RunningMark />}
+      {row.end === null && <RunningTime since={row.at} pausedMs={row.pausedMs} from={CLOCK_FROM_MS} />}
       {row.end?.durationMs != null && <span>{duration(row.end.durationMs)}</span>}
     </span>
   );
-}
-
-function Clock({ since }: { since: number }) {
-  const ms = now.value - since;
-  return ms < CLOCK_FROM_MS ? null : <span>{elapsed(ms)}</span>;
 }
 
 function Outcome({ row }: { row: ToolRow }) {
@@ -97,7 +92,7 @@ function Outcome({ row }: { row: ToolRow }) {
     case "failed":
       return <span class="outcome">{commandEnd(row.end.extras) ?? "failed"}</span>;
     case "stopped":
-      return <span class="outcome">stopped</span>;
+      return <span class="outcome">interrupted</span>;
     case "cut":
       return <span class="outcome">cut short</span>;
     default:

@@ -2,6 +2,7 @@
 
 import { computed, effect, signal, type Signal } from "@preact/signals";
 import { storeText } from "../storage";
+import { statusOfScreen } from "./activity";
 import { initialLayout, parseLayout, type PaneLayout } from "./layout";
 import { newest, sessionOf } from "./sessionList";
 import type { LiveSession } from "./liveSession";
@@ -24,6 +25,9 @@ export const currentTitle = computed((): string => {
 
 /** Live session on the screen. `undefined` for a recording, which shows a past state. */
 export const currentLive = computed(() => (currentSession.value?.live.isRecorded ? undefined : currentSession.value?.live));
+
+/** Status from the session's own socket. The list follows seconds later. */
+export const currentStatus = computed(() => (currentLive.value ? statusOfScreen(currentLive.value.state.value) : null));
 
 export const isOnScreen = (id: string): boolean => currentLive.value?.id === id;
 

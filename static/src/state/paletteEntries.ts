@@ -1,7 +1,7 @@
 // Entries of the command palette. Pure, except for the actions.
 
 import type { Session } from "../wire/frame";
-import { STATE_LABELS } from "./activity";
+import { statusOf } from "./sessionStatus";
 
 export interface PaletteEntry {
   id: string;
@@ -16,10 +16,10 @@ export interface PaletteEntry {
 const MAX_SESSIONS = 30;
 
 export function sessionEntries(sessions: readonly Session[], go: (id: string) => void): PaletteEntry[] {
-  return sessions.map(({ id, title, state }) => ({
+  return sessions.map(({ id, title, state, reason }) => ({
     id: `session-${id}`,
     text: title || "Untitled",
-    note: STATE_LABELS[state] ?? state,
+    note: statusOf({ state, reason }).label,
     group: "Sessions",
     run: () => go(id),
   }));

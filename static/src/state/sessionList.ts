@@ -53,8 +53,8 @@ export function mergeSessions(incoming: readonly Session[], requestedAt = 0): vo
 function newestOf(incoming: Session, before: Session | undefined, requestedAt: number): Session {
   const wasRequestedBefore = (mergedAt.get(incoming.id) ?? 0) > requestedAt;
   if (before && wasRequestedBefore && before.last_seq > incoming.last_seq) {
-    const { state, reason, last_seq, usage } = before;
-    return { ...incoming, state, reason, last_seq, usage };
+    const { state, reason, last_seq, usage, latest, latest_seq } = before;
+    return { ...incoming, state, reason, last_seq, usage, latest, latest_seq };
   }
   mergedAt.set(incoming.id, merges);
   return incoming;

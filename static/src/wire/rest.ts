@@ -1,6 +1,7 @@
 // REST calls of the first view. `lazyRest.ts` has the others. The browser adds the cookie.
 
 import { signal } from "@preact/signals";
+import { syncClock } from "../clock";
 import type { ReasoningEffort, SessionEvent } from "./event";
 import type { Session } from "./frame";
 
@@ -90,6 +91,7 @@ interface CallOptions {
 
 export async function call<T>(method: string, path: string, more: CallOptions = {}): Promise<T> {
   const { response, text } = await fetchWithTimeout(method, path, more);
+  syncClock(response.headers.get("date"), "rough");
   if (response.status === 401) signedOut.value = true;
   if (!response.ok) throw errorFrom(response.status, text);
   return parse(text) as T;
