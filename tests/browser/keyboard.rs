@@ -49,7 +49,7 @@ async fn main_use_case_by_keyboard() {
     page.key(Key::Enter).await;
     page.until("the queue is empty", "!document.querySelector('.queue')").await;
     page.key(Key::Escape).await;
-    page.says("Stopped").await;
+    page.says("Interrupted").await;
     page.state("Ready").await;
 
     // The workspace, opened while the user types: arrow keys move between its tabs and move its
@@ -146,11 +146,11 @@ async fn remaining_actions_by_keyboard() {
     page.key(Key::Enter).await;
     page.shows_no_more("Resume to continue").await;
     page.key(Key::Escape).await;
-    page.says("Stopped").await;
+    page.says("Interrupted").await;
     let text = "return document.querySelector('[role=log]').innerText";
     let before = page.js(text, &[]).await;
     page.client.refresh().await.expect("the page loads again");
-    page.until("it is there again", "document.querySelector('[role=log]')?.textContent.includes('Stopped')").await;
+    page.until("it is there again", "document.querySelector('[role=log]')?.textContent.includes('Interrupted')").await;
     assert_eq!(page.js(text, &[]).await, before);
 
     // Renamed, found, exported, archived and restored.

@@ -12,5 +12,6 @@ mod recordings;
 mod resilience;
 mod screens;
 mod sidebar;
+mod status;
 mod tabs;
 mod workspace;

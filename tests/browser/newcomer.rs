@@ -60,10 +60,11 @@ async fn newcomer_goes_from_printed_link_to_end_of_session() {
         "document.querySelector('textarea[aria-label=Message]').value === ''",
     )
     .await;
-    page.click("Stop").await;
-    page.until("the receipt", r"/Stopped .+ in \d+ ms/.test(document.querySelector('[role=log]').textContent)").await;
-    page.until("all is carried out", "[...document.querySelectorAll('.row.notice.good')].length >= 2 || document.querySelector('.state-text').textContent === 'Stopped'").await;
-    if page.js("return document.querySelector('.state-text').textContent", &[]).await == "Stopped" {
+    page.click("Interrupt").await;
+    page.until("the receipt", r"/Interrupted .+ in \d+ ms/.test(document.querySelector('[role=log]').textContent)")
+        .await;
+    page.until("all is carried out", "[...document.querySelectorAll('.row.notice.good')].length >= 2 || document.querySelector('.state-text').textContent === 'Queue paused'").await;
+    if page.js("return document.querySelector('.state-text').textContent", &[]).await == "Queue paused" {
         page.click("Resume").await;
     }
     page.says("and which files are there? All of them.").await;
