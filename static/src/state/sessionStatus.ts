@@ -55,7 +55,7 @@ export interface SessionStatus {
   mark: TabMark;
   /** True if spinners turn and clocks run. */
   isTicking: boolean;
-  /** True from the failure of a turn until the next turn begins, also during the user's commands. */
+  /** True from the failure of a turn until the next turn, also during the user's commands. */
   hasFailedTurn: boolean;
 }
 
