@@ -45,7 +45,8 @@ test("session that did something since it was shown is unread until shown again"
 
 test("first list counts as seen, and a newer session as unread", () => {
   assert.equal(isUnread(session("s1", 4)), false, "no list has arrived yet");
-  newest.value = [session("s1", 4)];
+  newest.value = [session("s1", 4), session("s2", null)];
+  assert.equal(isUnread(session("s2", 2)), true, "it did nothing before the list");
   assert.equal(isUnread(session("old", 9)), false, "a session beyond the first list");
   assert.equal(isUnread(session("new", 2, "2026-01-02T00:00:00.000Z")), true);
   assert.equal(isUnread(session("new", null, "2026-01-02T00:00:00.000Z")), false, "it has done nothing");

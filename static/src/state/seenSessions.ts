@@ -33,7 +33,7 @@ function markSeen(id: string, seq: number): void {
 /** Takes the sessions of this browser's first list as seen. */
 function beginMarks(listed: readonly Session[]): void {
   if (localStorage.getItem(FIRST_LIST) !== null) return;
-  for (const { id, latest_seq } of listed) if (typeof latest_seq === "number") storeText(seenKey(id), String(latest_seq));
+  for (const { id, latest_seq } of listed) storeText(seenKey(id), String(latest_seq ?? 0));
   storeText(FIRST_LIST, listed.reduce((latest, { created_at }) => (created_at > latest ? created_at : latest), "0"));
   markChanges.value = markChanges.peek() + 1;
 }
