@@ -159,6 +159,14 @@ impl<'a> BrowserPage<'a> {
         self.js(script, &[json!(selector)]).await
     }
 
+    /// Reports if the middle of an element is hidden behind another, or clipped.
+    pub(crate) async fn is_covered(&self, selector: &str) -> Value {
+        let script = "const part = document.querySelector(arguments[0]);
+            const { x, y, width, height } = part.getBoundingClientRect();
+            return !part.contains(document.elementFromPoint(x + width / 2, y + height / 2))";
+        self.js(script, &[json!(selector)]).await
+    }
+
     /// Presses a key while these keys are held.
     pub(crate) async fn chord(&self, held: &[Key], struck: char) {
         let down = |value| KeyAction::Down { value };

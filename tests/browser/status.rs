@@ -76,6 +76,7 @@ async fn nothing_moves_while_the_session_is_paused_or_the_server_is_away() {
         )
         .await;
         page.until("the title is plain", "!/^[●✗(]/.test(document.title)").await;
+        assert_eq!(page.is_covered(".connection.lost button").await, json!(false), "{name}: no way to retry");
         page.shot(&format!("status/{name}-away")).await;
         let wide = page.js("return document.documentElement.scrollWidth > innerWidth", &[]).await;
         assert_eq!(wide, json!(false), "{name}: scrolls sideways");
