@@ -135,7 +135,11 @@ mod tests {
     fn messages_commands_and_failures_have_a_line() {
         let agent = EventSource::Agent;
         let run = |command: &str| json!({ "action": "run", "args": { "command": command } });
-        check(agent, observation("message", "## All `unit` tests pass\n\nMore.", json!({})), Some("All unit tests pass"));
+        check(
+            agent,
+            observation("message", "## All `unit` tests pass\n\nMore.", json!({})),
+            Some("All unit tests pass"),
+        );
         check(agent, run("\ncargo test\necho done"), Some("$ cargo test"));
         check(EventSource::User, run("ls"), Some("$ ls"));
         check(agent, json!({ "action": "read", "args": { "path": "a.rs" } }), Some("Reading file: a.rs"));
