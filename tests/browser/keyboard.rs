@@ -147,10 +147,13 @@ async fn remaining_actions_by_keyboard() {
     page.shows_no_more("Resume to continue").await;
     page.key(Key::Escape).await;
     page.says("Interrupted").await;
+    // Copy and Retry load after the page.
+    let is_over = "document.querySelectorAll('.row.turn .link').length === 2";
+    page.until("the turn has its end", is_over).await;
     let text = "return document.querySelector('[role=log]').innerText";
     let before = page.js(text, &[]).await;
     page.client.refresh().await.expect("the page loads again");
-    page.until("it is there again", "document.querySelector('[role=log]')?.textContent.includes('Interrupted')").await;
+    page.until("it is there again", is_over).await;
     assert_eq!(page.js(text, &[]).await, before);
 
     // Renamed, found, exported, archived and restored.
