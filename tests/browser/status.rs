@@ -134,7 +134,7 @@ async fn failed_turn_shows_everywhere_and_is_retried_with_its_files() {
     let mut socket = TestSocket::attach(&server.rest, &session).await;
     socket.send_request("run", json!({ "command": "ls" })).await;
     let AgentCommand::UserAction { user_action, .. } = agent.command().await else { panic!("a command begins") };
-    page.state("Working").await;
+    page.state("Running").await;
     agent.report(AgentReport::UserActionEnded { user_action, outcome: WorkOutcome::Done }).await.expect("it listens");
     page.state("Last turn failed").await;
 
