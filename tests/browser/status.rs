@@ -1,4 +1,4 @@
-//! The same state on every surface: pauses, a lost server, failed turns, unread marks and wrong clocks.
+//! The same state on every surface: pauses, a lost server, failures, unread marks, wrong clocks.
 
 use fantoccini::Locator;
 use greenroom_protocol::link::{AgentCommand, AgentReport, WorkOutcome};
