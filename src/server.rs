@@ -11,7 +11,7 @@ use tracing::{info, warn};
 use crate::{
     actor_registry::ActorRegistry,
     config::Config,
-    data::{CurrentToken, DataDir, DataError, NodeClaim},
+    data::{Browsers, CurrentToken, DataDir, DataError, NodeClaim},
     directory::{self, Directory, ShutDown},
     frontend,
     gateway::{Gateway, GatewayError, ModelCapabilities},
@@ -178,7 +178,8 @@ pub async fn start(config: Config) -> Result<RunningServer, StartError> {
     });
     let sign_in_url = format!("http://{bound}/?token={}", token.expose());
     let token = CurrentToken::follow(data.clone(), &config.server.token, token, &closing);
-    let auth = web::Auth::new(token, bound, &config.server);
+    let browsers = Browsers::open(data.clone(), token.clone())?;
+    let auth = web::Auth::new(token, browsers, bound, &config.server);
     let stop_sandboxes = config.sandbox.stop_with_server;
     let services = web::WebServices {
         directory: directory.clone(),

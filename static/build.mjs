@@ -55,8 +55,7 @@ async function buildApp() {
   const shell = (await readFile("index.html", "utf8"))
     .replace("{{script}}", `/assets/${basename(script)}`)
     .replace("{{style}}", `/assets/${basename(style)}`);
-  await writeFile("dist/index.html", shell.replace("{{main}}", ""));
-  await writeFile("dist/session.html", shell.replace("{{main}}", (await readFile("session.html", "utf8")).trim()));
+  await writeFile("dist/index.html", shell);
   for (const icon of ICONS) await copyFile(icon, `dist/${icon}`);
   await reportSizes(script, style);
 }

@@ -18,7 +18,7 @@ pub(super) use self::requests::MAX_IN_FLIGHT;
 use self::session_lookup::SessionLookup;
 pub(super) use self::view::SocketView;
 use super::{
-    FrontendServices, attached_clients,
+    FrontendServices, PROTOCOLS, attached_clients,
     connection::{ClientConnection, close},
     credit::Credit,
     frames::{FrameAssembler, ReceivedFrame},
@@ -164,7 +164,7 @@ impl FrontendSocket {
             lookup_attempts: 0,
             reported_error: None,
         };
-        WsResponseBuilder::new(socket, request, body).frame_size(CLIENT_FRAME_LIMIT).start()
+        WsResponseBuilder::new(socket, request, body).protocols(PROTOCOLS).frame_size(CLIENT_FRAME_LIMIT).start()
     }
 
     fn attach(&mut self, id: SessionId, session: Addr<Session>, ctx: &mut SocketContext) {
@@ -373,7 +373,7 @@ impl Handler<Published> for FrontendSocket {
 impl StreamHandler<Result<ws::Message, ProtocolError>> for FrontendSocket {
     fn handle(&mut self, message: Result<ws::Message, ProtocolError>, ctx: &mut SocketContext) {
         if self.grant.as_ref().is_some_and(AccessGrant::is_revoked) {
-            // The frame arrived before the socket closes for the revoked token.
+            // The frame arrived before the socket closes for the revoked grant.
             return;
         }
         self.credit.received(match &message {

@@ -9,7 +9,6 @@ use actix_web::{
     Error,
     body::MessageBody,
     dev::{AppConfig, Server, ServiceFactory, ServiceResponse},
-    http::StatusCode,
 };
 use rustix::process::{Resource, getrlimit};
 use tokio::net::TcpStream;
@@ -17,7 +16,7 @@ use tracing::{debug, info};
 
 use super::{
     connection_migration::{ConnectionMigrator, counted_connections},
-    http_connection::{HttpConnection, UnparsedAnswer},
+    http_connection::{HttpConnection, UnparsedAnswers},
     keyed_threads::KeyedThreads,
     tcp_connection::TcpConnection,
     ws_transport::upgrade_service,
@@ -47,8 +46,8 @@ pub struct HttpServer<K> {
     pub threads: KeyedThreads,
     /// Returns the key that an address names, if any.
     pub key_of: fn(&Uri) -> Option<K>,
-    /// Returns the answer to a request that cannot be parsed.
-    pub unparsed: fn(StatusCode) -> UnparsedAnswer,
+    /// Answers to requests that cannot be parsed.
+    pub unparsed: UnparsedAnswers,
 }
 
 impl<K: Hash + Clone + Send + 'static> HttpServer<K> {

@@ -32,7 +32,7 @@ mod ws_transport;
 /// Part of a client's message in several frames.
 pub use actix_http::ws::Item as FragmentItem;
 pub use body_timeout::apply_body_timeout;
-pub use http_connection::UnparsedAnswer;
+pub use http_connection::{UnparsedAnswer, UnparsedAnswers};
 pub use http_server::{HttpLimits, HttpServer};
 pub use idle_timeout::ActiveResponse;
 pub use keyed_threads::{KeyedThreads, ThreadIndex};

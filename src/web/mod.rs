@@ -7,10 +7,12 @@
 //! | module | content |
 //! |---|---|
 //! | [`wrong_tokens`] | delays and reports requests with a wrong token |
+//! | [`tickets`] | admissions of one address, for links that a browser follows itself |
 //! | [`auth`] | decides whether a request passes; pure |
+//! | [`assets`] · [`shell`] | files of the UI; markup around the application and around errors |
 //! | [`error`] | failures, as one JSON form and as a page for a browser |
-//! | [`assets`] | files of the UI |
 //! | [`request`] · [`state`] | parts of a request; parts of the server that the routes use |
+//! | [`sign_in`] | cookie and name of a browser that signs in |
 //! | [`event_reads`] · [`event_stream`] | reads of the journal; server-sent events |
 //! | [`middleware`] | authorizes each request; sets security headers and the form of errors |
 //! | [`route_table`] | registers routes, and keeps router and OpenAPI document equal |
@@ -41,9 +43,12 @@ mod openapi;
 mod request;
 mod route_table;
 mod routes;
+mod shell;
+mod sign_in;
 mod state;
 #[cfg(test)]
 mod tests;
+mod tickets;
 mod wrong_tokens;
 
 pub use auth::Auth;
@@ -70,7 +75,7 @@ pub fn serve(
         keep_alive: config.keep_alive.0,
     };
     let (services, auth) = (Data::new(services), Data::new(auth));
-    HttpServer { limits, threads, key_of: sockets::session_in_address, unparsed: middleware::answer_unparsed }
+    HttpServer { limits, threads, key_of: sockets::session_in_address, unparsed: middleware::unparsed_answers() }
         .serve(listener, move || application(services.clone(), auth.clone()))
 }
 
@@ -103,7 +108,6 @@ fn register(app: &mut ServiceConfig, services: Data<WebServices>, auth: Data<Aut
     table
         .undocumented(readable("/ws", sockets::session))
         .undocumented(readable("/ws/sessions/{id}/chat", sockets::chat))
-        .undocumented(readable("/sessions/{id}", page::session).default_service(web::to(page::serve)))
         .undocumented(readable("/api/openapi.json", openapi::document))
         .undocumented(web::resource("/api/docs").to(page::serve))
         // Last: takes each address below `/api` that has no route.

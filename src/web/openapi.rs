@@ -28,6 +28,7 @@ use crate::{api_schema::wire_schemas, sandbox::WorkspacePathSchema, store::Sessi
         (name = "journal", description = "Events of a session, and their large contents."),
         (name = "files", description = "Files of a session's workspace."),
         (name = "admin", description = "Views for operators."),
+        (name = "access", description = "Sign-in of browsers, and tickets for links that a browser follows itself."),
         (name = "options", description = "Values that a client can offer its user."),
         (name = "health", description = "Endpoints for monitoring.")
     ),

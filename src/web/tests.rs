@@ -1,4 +1,5 @@
 mod access;
+mod browsers;
 mod contract;
 mod errors;
 mod files;

@@ -21,6 +21,7 @@ export { SessionDialog } from "./components/SessionDialog";
 export { Settings } from "./components/Settings";
 export { Shortcuts } from "./components/Shortcuts";
 export { SignedOut } from "./components/SignedOut";
+export { followLink } from "./dom/followLink";
 export { TaskFiles } from "./components/TaskFiles";
 export { TaskOptions } from "./components/TaskOptions";
 export { Workspace } from "./components/Workspace";

@@ -1,6 +1,7 @@
 // Current page. The address is its only storage.
 
 import { computed, signal } from "@preact/signals";
+import { loadLazy } from "./loadLazy";
 
 export type Route =
   | { page: "home" }
@@ -59,3 +60,15 @@ document.addEventListener("click", (event) => {
   event.preventDefault();
   navigate(link.pathname + link.search);
 });
+
+/** Links to files of a session need a ticket. A middle click opens a new tab, too. */
+function followFile(event: MouseEvent): void {
+  const link = (event.target as Element).closest?.("a[href^='/api/sessions/']");
+  if (!(link instanceof HTMLAnchorElement) || event.defaultPrevented || event.button > 1) return;
+  event.preventDefault();
+  const inNewTab = link.target !== "" || event.button === 1 || event.metaKey || event.ctrlKey || event.shiftKey;
+  void loadLazy().then(({ followLink }) => followLink(link, inNewTab));
+}
+
+document.addEventListener("click", followFile);
+document.addEventListener("auxclick", followFile);

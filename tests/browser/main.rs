@@ -12,5 +12,6 @@ mod recordings;
 mod resilience;
 mod screens;
 mod sidebar;
+mod sign_in;
 mod tabs;
 mod workspace;

@@ -24,6 +24,7 @@ mod quotas;
 mod raw_http;
 mod rest;
 mod restarts;
+mod sign_in;
 mod sleeps;
 mod snapshots;
 mod soak;

@@ -11,6 +11,7 @@ use super::{
 };
 
 mod admin;
+mod browsers;
 mod contents;
 mod events;
 mod export;
@@ -22,7 +23,7 @@ mod sessions;
 pub(super) mod sockets;
 
 /// Returns all documented routes.
-pub(super) fn documented() -> [DocumentedRoutes; 8] {
+pub(super) fn documented() -> [DocumentedRoutes; 9] {
     [
         sessions::documented(),
         events::documented(),
@@ -30,6 +31,7 @@ pub(super) fn documented() -> [DocumentedRoutes; 8] {
         contents::documented(),
         files::documented(),
         admin::documented(),
+        browsers::documented(),
         options::documented(),
         health::documented(),
     ]

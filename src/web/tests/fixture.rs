@@ -18,7 +18,7 @@ use super::contract::check_reply;
 use crate::{
     actor_registry::ActorRegistry,
     config::{Config, ModelConfig},
-    data::{BearerToken, CurrentToken},
+    data::{BearerToken, Browsers, CurrentToken, DataDir},
     directory::{self, Directory},
     frontend,
     gateway::Gateway,
@@ -112,15 +112,25 @@ pub(super) struct WebFixture<S> {
     app: S,
     pub store: Arc<dyn Store>,
     pub actor_registry: ActorRegistry,
+    /// Name of the browser's cookie.
+    pub cookie_name: String,
     dir: tempfile::TempDir,
 }
 
 pub(super) async fn fixture()
 -> WebFixture<impl Service<Request, Response = ServiceResponse<BoxBody>, Error = actix_web::Error>> {
+    fixture_with(|_| {}).await
+}
+
+/// Returns the application with a changed configuration.
+pub(super) async fn fixture_with(
+    change: impl FnOnce(&mut Config),
+) -> WebFixture<impl Service<Request, Response = ServiceResponse<BoxBody>, Error = actix_web::Error>> {
     let dir = tempfile::tempdir().expect("a temporary directory");
     let mut config = Config::with_data_dir(dir.path());
     config.server.max_upload = bytesize::ByteSize::b(32);
     config.server.allowed_origins = vec!["https://friend.test".to_owned()];
+    change(&mut config);
     let config = Arc::new(config);
     let (store, sandbox): (Arc<dyn Store>, Arc<dyn SandboxDriver>) =
         (Arc::new(MemoryStore::new()), Arc::new(StubSandbox));
@@ -182,10 +192,13 @@ pub(super) async fn fixture()
         config: config.clone(),
         node: "node".to_owned(),
     };
-    let auth = Auth::new(token, HOST.parse().expect("an address"), &config.server);
+    let data = Arc::new(DataDir::open(dir.path()).expect("the directory opens"));
+    let browsers = Browsers::open(data, token.clone()).expect("random numbers are available");
+    let auth = Auth::new(token, browsers, HOST.parse().expect("an address"), &config.server);
+    let cookie_name = auth.cookie_name(false);
     let (services, auth) = (Data::new(services), Data::new(auth));
     let app = init_service(application(services, auth)).await;
-    WebFixture { app, store, actor_registry, dir }
+    WebFixture { app, store, actor_registry, cookie_name, dir }
 }
 
 impl<S: Service<Request, Response = ServiceResponse<BoxBody>, Error = actix_web::Error>> WebFixture<S> {

@@ -1,6 +1,7 @@
 // Settings menu of the sidebar.
 
 import { useLayoutEffect, useRef } from "preact/hooks";
+import { BrowserList } from "./BrowserList";
 import { overlay } from "../state/keys";
 import { showArchived, toggleArchived } from "../state/sessionList";
 import { canNotify, notificationsOn, toggleNotifications } from "../state/notificationSetting";
@@ -44,6 +45,7 @@ export function Settings({ onChosen }: { onChosen: () => void }) {
       <button type="button" class="menu-entry" onClick={chooses(() => (overlay.value = "shortcuts"))}>
         Keyboard shortcuts <kbd class="muted">?</kbd>
       </button>
+      <BrowserList />
     </div>
   );
 }

@@ -8,7 +8,7 @@ import type { ApprovalDecision, EffortChoice, SessionEvent, MessageMode } from "
 import { isEvent, type ServerFrame, type StatusFrame, type ClientRequest } from "../wire/frame";
 import { getSession, RestError, signedOut } from "../wire/rest";
 import { tooLongError } from "../wire/frameLimit";
-import { takeNewestEvents } from "../wire/preloaded";
+import { takeNewestEvents } from "../wire/earlyRequests";
 import { FrameLog } from "../wire/frameLog";
 import { SessionSocket, UNREADABLE_CODE, type SessionTransport, type TransportListener, type SocketEndReason } from "../wire/socket";
 import { mergeSessions, mergeCount } from "./sessionList";
@@ -191,8 +191,7 @@ export class LiveSession {
   /** Loads the newest events first, so they are on the screen at once. Earlier events follow. */
   private async openWithNewest(): Promise<void> {
     this.applyInputs(storedRequests(this.id).map(({ id, request, rejection }) => ({ local: "sent", id, request, rejection })));
-    const newest = takeNewestEvents(this.id);
-    const events = Array.isArray(newest) ? newest : await newest;
+    const events = await takeNewestEvents(this.id);
     const after = (events[0]?.seq ?? 1) - 1;
     if (after > 0) {
       this.inputsSinceOpen.value = [];

@@ -4,6 +4,7 @@ import type { OpenApiDocument } from "../state/openapi";
 import type { EffortChoice, SessionEvent } from "./event";
 import type { Session } from "./frame";
 import { call, RestError, sessionPath, signedOut } from "./rest";
+import { secretHeaders } from "./secret";
 
 /** Live actor of the server. */
 export interface ActorRow {
@@ -74,11 +75,16 @@ export const getOpenApi = (): Promise<OpenApiDocument> => call("GET", "/openapi.
  * Fetches a text of this server. Other origins are rejected here and by the content security
  * policy.
  */
-export async function fetchText(address: string): Promise<string> {
+export const fetchText = async (address: string): Promise<string> => (await fetchFile(address)).text();
+
+/** Fetches a picture of this server, to be shown from memory. */
+export const fetchBlob = async (address: string, signal: AbortSignal): Promise<Blob> => (await fetchFile(address, signal)).blob();
+
+async function fetchFile(address: string, signal?: AbortSignal): Promise<Response> {
   const url = new URL(address, location.href);
   if (url.origin !== location.origin) throw new RestError(0, "the file is on another server");
-  const response = await fetch(url, { credentials: "same-origin" });
+  const response = await fetch(url, { credentials: "same-origin", headers: secretHeaders(), signal });
   if (response.status === 401) signedOut.value = true;
   if (!response.ok) throw new RestError(response.status, `the server answered ${response.status}`);
-  return response.text();
+  return response;
 }

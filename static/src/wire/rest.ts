@@ -1,10 +1,12 @@
-// REST calls of the first view. `lazyRest.ts` has the others. The browser adds the cookie.
+// REST calls of the first view. `lazyRest.ts` has the others. The browser adds the cookie, and each
+// call the secret.
 
 import { signal } from "@preact/signals";
 import type { ReasoningEffort, SessionEvent } from "./event";
 import type { Session } from "./frame";
+import { secretHeaders } from "./secret";
 
-/** True after the server rejected this browser's cookie. */
+/** True without a secret, and after the server rejected this browser. */
 export const signedOut = signal(false);
 
 /** Failed REST call, with a text for the user. */
@@ -113,7 +115,7 @@ async function fetchWithTimeout(method: string, path: string, { body, headers, s
       credentials: "same-origin",
       // The server rejects writes without a JSON type, even without a body. HTML forms cannot send
       // that type.
-      headers: isRead ? headers : { "Content-Type": "application/json", ...headers },
+      headers: { ...secretHeaders(), ...(!isRead && { "Content-Type": "application/json" }), ...headers },
       body: body === undefined ? undefined : JSON.stringify(body),
       signal: limit.signal,
     });

@@ -1,6 +1,9 @@
 //! Client of the REST API, as a script would use it.
 
-use reqwest::{Method, RequestBuilder, StatusCode, header::HeaderMap};
+use reqwest::{
+    Method, RequestBuilder, StatusCode,
+    header::{self, HeaderMap},
+};
 use serde_json::{Value, json};
 
 use super::within;
@@ -12,6 +15,19 @@ pub struct RestClient {
     /// Host and port, such as `127.0.0.1:40001`.
     pub authority: String,
     pub token: String,
+}
+
+/// Cookie and secret of a browser that has signed in.
+pub struct SignedInClient {
+    pub cookie: String,
+    pub secret: String,
+}
+
+impl SignedInClient {
+    /// Returns the WebSocket protocols that the page offers.
+    pub fn protocols(&self) -> String {
+        format!("greenroom, secret.{}", self.secret)
+    }
 }
 
 /// Answer, read to its end.
@@ -42,6 +58,27 @@ impl RestClient {
     /// Returns the link that a person opens.
     pub fn link(&self) -> String {
         format!("http://{}/?token={}", self.authority, self.token)
+    }
+
+    /// Opens the printed link, as a browser would.
+    pub async fn sign_in(&self) -> SignedInClient {
+        let reply = send(self.bare(Method::GET, &format!("/?token={}", self.token))).await;
+        assert_eq!(reply.status, 200, "{}", reply.text);
+        let set = reply.headers[header::SET_COOKIE].to_str().expect("text");
+        assert!(set.contains("HttpOnly") && set.contains("SameSite=Strict"), "{set}");
+        assert!(!set.contains(&self.token) && !reply.text.contains(&self.token), "the token is in the answer: {set}");
+        let (_, rest) = reply.text.split_once(r#"type="application/json">"#).expect("the page has a data element");
+        let given: Value = serde_json::from_str(rest.split('<').next().expect("the element ends")).expect("JSON");
+        SignedInClient {
+            cookie: set.split(';').next().expect("a cookie").to_owned(),
+            secret: given["secret"].as_str().expect("the page has a secret").to_owned(),
+        }
+    }
+
+    /// Begins a request as the page of a signed-in browser sends it.
+    pub fn as_browser(&self, browser: &SignedInClient, method: Method, path: &str) -> RequestBuilder {
+        let request = self.bare(method, path).header("cookie", &browser.cookie);
+        request.header("x-greenroom-secret", &browser.secret).header("origin", format!("http://{}", self.authority))
     }
 
     /// Begins a request without the token.
