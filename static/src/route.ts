@@ -1,6 +1,7 @@
 // Current page. The address is its only storage.
 
 import { computed, signal } from "@preact/signals";
+import { serverAddress, basePath, currentPath, withoutBase } from "./basePath";
 
 export type Route =
   | { page: "home" }
@@ -11,8 +12,11 @@ export type Route =
   | { page: "docs" }
   | { page: "unknown" };
 
-/** Address as an object, so that navigation to the same address also notifies subscribers. */
-const current = signal({ address: location.pathname + location.search });
+/**
+ * Address without the base path. An object, so that navigation to the same address also notifies
+ * subscribers.
+ */
+const current = signal({ address: currentPath() + location.search });
 
 export const route = computed<Route>(() => {
   const [pathname = "", search] = current.value.address.split(/\?(.*)/s);
@@ -40,12 +44,14 @@ function sessionPage(encoded: string): Route {
   }
 }
 
+/** Shows the page of an address, which has no base path. */
 export function navigate(to: string): void {
-  if (to !== location.pathname + location.search) history.pushState(null, "", to);
+  const address = serverAddress(to);
+  if (address !== location.pathname + location.search) history.pushState(null, "", address);
   current.value = { address: to };
 }
 
-addEventListener("popstate", () => (current.value = { address: location.pathname + location.search }));
+addEventListener("popstate", () => (current.value = { address: currentPath() + location.search }));
 
 /**
  * Links inside the UI change the page without a load. Clicks with a modifier key stay with the
@@ -54,8 +60,9 @@ addEventListener("popstate", () => (current.value = { address: location.pathname
 document.addEventListener("click", (event) => {
   const link = (event.target as Element).closest?.("a[href^='/']");
   if (!(link instanceof HTMLAnchorElement) || link.target || link.hasAttribute("download")) return;
-  if (parseRoute(link.pathname).page === "unknown" || link.hash || event.defaultPrevented) return;
+  const path = withoutBase(basePath, link.pathname);
+  if (parseRoute(path).page === "unknown" || link.hash || event.defaultPrevented) return;
   if (event.button !== 0 || event.metaKey || event.ctrlKey || event.shiftKey || event.altKey) return;
   event.preventDefault();
-  navigate(link.pathname + link.search);
+  navigate(path + link.search);
 });

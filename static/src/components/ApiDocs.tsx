@@ -1,6 +1,7 @@
 // REST API reference, built from the OpenAPI document. Loaded on request.
 
 import { useEffect, useState } from "preact/hooks";
+import { basePath } from "../basePath";
 import { apiGroups, type ApiField, type ApiGroup, type ApiOperation } from "../state/openapi";
 import { getOpenApi } from "../wire/lazyRest";
 import { ErrorNotice } from "./ErrorNotice";
@@ -12,7 +13,7 @@ export function ApiDocs() {
 
   const load = async () => {
     try {
-      setFound(apiGroups(await getOpenApi()));
+      setFound(apiGroups(await getOpenApi(), location.origin + basePath));
       setProblem(null);
     } catch (error) {
       setProblem((error as Error).message);

@@ -1,6 +1,7 @@
 // Notifications for a user who looks elsewhere: a session finished, failed, or waits.
 
 import { computed, effect, signal } from "@preact/signals";
+import { serverAddress } from "../basePath";
 import { navigate, route } from "../route";
 import type { AgentState } from "../wire/event";
 import { currentTitle, currentLive } from "./currentSession";
@@ -84,7 +85,7 @@ function isElsewhere(id: string): boolean {
 function showNotification(id: string, title: string, news: SessionNews): void {
   try {
     // Single notification per session. A newer one replaces it.
-    const notification = new Notification(`${title || "A session"} ${NEWS_TEXTS[news]}`, { tag: id, icon: "/favicon.svg" });
+    const notification = new Notification(`${title || "A session"} ${NEWS_TEXTS[news]}`, { tag: id, icon: serverAddress("/favicon.svg") });
     notification.onclick = () => {
       window.focus();
       navigate(`/sessions/${id}`);

@@ -1,6 +1,7 @@
 // Title and icon of the tab: current page, waiting sessions, unseen results.
 
 import { computed, effect } from "@preact/signals";
+import { serverAddress } from "../basePath";
 import { route } from "../route";
 import { currentState, currentTitle, currentLive, othersWaiting } from "./currentSession";
 import { finishedUnseen } from "./notifications";
@@ -54,5 +55,5 @@ effect(() => {
 
 effect(() => {
   const icon = document.querySelector<HTMLLinkElement>("link[rel=icon]");
-  if (icon) icon.href = faviconMark.value ? `/favicon-${faviconMark.value}.svg` : "/favicon.svg";
+  if (icon) icon.href = serverAddress(faviconMark.value ? `/favicon-${faviconMark.value}.svg` : "/favicon.svg");
 });

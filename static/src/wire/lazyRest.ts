@@ -1,5 +1,6 @@
 // REST calls that the first view does not need: new sessions, earlier events, session menu, admin.
 
+import { serverAddress } from "../basePath";
 import type { OpenApiDocument } from "../state/openapi";
 import type { EffortChoice, SessionEvent } from "./event";
 import type { Session } from "./frame";
@@ -49,7 +50,7 @@ export const sendMessage = (id: string, message: { content: string; attachments?
   call("POST", `${sessionPath(id)}/messages`, { body: message, headers: { "Idempotency-Key": key } });
 
 /** Address of a session's export. */
-export const exportAddress = (id: string, format: "md" | "jsonl"): string => `/api${sessionPath(id)}/export?format=${format}`;
+export const exportAddress = (id: string, format: "md" | "jsonl"): string => serverAddress(`/api${sessionPath(id)}/export?format=${format}`);
 
 /** Returns events after a number, at most 1,000 and 1 MiB. */
 export const getEvents = (id: string, after: number, limit: number): Promise<{ items: SessionEvent[] }> =>

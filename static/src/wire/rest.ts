@@ -1,6 +1,7 @@
 // REST calls of the first view. `lazyRest.ts` has the others. The browser adds the cookie.
 
 import { signal } from "@preact/signals";
+import { serverAddress } from "../basePath";
 import type { ReasoningEffort, SessionEvent } from "./event";
 import type { Session } from "./frame";
 
@@ -71,7 +72,7 @@ export const sessionPath = (id: string) => `/sessions/${encodeURIComponent(id)}`
 export function fileAddress(session: string, path: string): string | undefined {
   const parts = path.split("/");
   if (parts.some((part) => part === "" || part === "." || part === "..")) return undefined;
-  return `/api${sessionPath(session)}/files/${parts.map(encodeURIComponent).join("/")}`;
+  return serverAddress(`/api${sessionPath(session)}/files/${parts.map(encodeURIComponent).join("/")}`);
 }
 
 /**
@@ -108,7 +109,7 @@ async function fetchWithTimeout(method: string, path: string, { body, headers, s
   };
   try {
     restartTimer();
-    const response = await fetch(`/api${path}`, {
+    const response = await fetch(serverAddress(`/api${path}`), {
       method,
       credentials: "same-origin",
       // The server rejects writes without a JSON type, even without a body. HTML forms cannot send
