@@ -18,7 +18,7 @@ use tokio::{
     net::TcpStream,
 };
 
-use super::idle_timeout::ResponseCounts;
+use super::{client_stream::ClientStream, idle_timeout::ResponseCounts};
 
 /// Answer to a request that cannot be parsed: what the library's bare status lacks.
 pub struct UnparsedAnswer {
@@ -28,7 +28,7 @@ pub struct UnparsedAnswer {
 
 /// Connection beneath HTTP.
 pub(super) struct HttpConnection {
-    stream: TcpStream,
+    stream: ClientStream,
     unparsed: fn(StatusCode) -> UnparsedAnswer,
     /// Number of the application's responses when all bytes so far were sent. `None` while a
     /// response may still have bytes in the library's buffer.
@@ -38,15 +38,15 @@ pub(super) struct HttpConnection {
 }
 
 impl HttpConnection {
-    pub(super) fn new(stream: TcpStream, unparsed: fn(StatusCode) -> UnparsedAnswer) -> HttpConnection {
+    pub(super) fn new(stream: ClientStream, unparsed: fn(StatusCode) -> UnparsedAnswer) -> HttpConnection {
         HttpConnection { stream, unparsed, sent_with: Some(0), unsent: Vec::new() }
     }
 
-    pub(super) fn stream(&self) -> &TcpStream {
-        &self.stream
+    pub(super) fn tcp(&self) -> &TcpStream {
+        self.stream.tcp()
     }
 
-    pub(super) fn into_stream(self) -> TcpStream {
+    pub(super) fn into_stream(self) -> ClientStream {
         self.stream
     }
 

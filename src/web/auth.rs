@@ -26,7 +26,10 @@ pub struct Auth {
 pub(super) struct RequestFacts<'a> {
     pub route: RouteClass,
     pub access: RequestAccess,
+    /// Host that the client asked for, without the default port of its scheme.
     pub host: Option<&'a str>,
+    /// The client speaks HTTPS, so the own origin begins with `https://`.
+    pub is_https: bool,
     pub origin: Option<&'a str>,
     /// `Sec-Fetch-Site`. Only browsers send the header, and no page can forge it.
     pub fetch_site: Option<&'a str>,
@@ -168,7 +171,7 @@ impl Auth {
 
     fn decide(&self, facts: &RequestFacts<'_>) -> Result<AuthDecision, AuthError> {
         let host = facts.host.unwrap_or_default();
-        if !self.is_own_host(host) {
+        if !self.is_own_host(host, facts.is_https) {
             return Err(AuthError::Host(host.to_owned()));
         }
         let sender = self.sender(facts, host);
@@ -235,7 +238,7 @@ impl Auth {
     fn sender<'a>(&self, facts: &RequestFacts<'a>, host: &str) -> RequestOrigin<'a> {
         match facts.origin {
             Some(origin) if self.origins.iter().any(|allowed| allowed == origin) => RequestOrigin::Allowed(origin),
-            Some(origin) if origin.strip_prefix("http://") == Some(host) => RequestOrigin::Own,
+            Some(origin) if own_name(origin, facts.is_https) == Some(host) => RequestOrigin::Own,
             Some(origin) => RequestOrigin::Foreign(origin),
             // A browser omits `Origin` on a plain GET. Pages of other ports of this host count as
             // the same site, so SameSite does not stop their requests. Only pages of this origin
@@ -249,7 +252,7 @@ impl Auth {
 
     /// Returns true if `host` is a name of this server. Protects against DNS rebinding: a page that
     /// points its own name at this server still sends that name.
-    fn is_own_host(&self, host: &str) -> bool {
+    fn is_own_host(&self, host: &str, is_https: bool) -> bool {
         let Ok(authority) = host.parse::<actix_web::http::uri::Authority>() else { return false };
         if host.contains('@') {
             return false;
@@ -259,7 +262,7 @@ impl Auth {
         if self.hosts.iter().any(listed) {
             return true;
         }
-        if authority.port_u16().unwrap_or(80) != self.bound.port() {
+        if authority.port_u16().unwrap_or(if is_https { 443 } else { 80 }) != self.bound.port() {
             return false;
         }
         let address: Option<IpAddr> = name.trim_start_matches('[').trim_end_matches(']').parse().ok();
@@ -274,6 +277,11 @@ impl Auth {
             Some(_) => self.bound.ip().is_unspecified(),
         }
     }
+}
+
+/// Returns the host of an origin if the scheme is the one of this server's own pages.
+fn own_name(origin: &str, is_https: bool) -> Option<&str> {
+    origin.strip_prefix(if is_https { "https://" } else { "http://" })
 }
 
 #[cfg(test)]

@@ -91,7 +91,7 @@ impl ApiError {
 impl ApiError {
     /// Returns the error as an HTML page for a person in a browser. The page loads nothing: the
     /// content security policy allows no inline style.
-    pub(super) fn error_page(&self) -> String {
+    pub(super) fn error_page(&self, base_path: &str) -> String {
         let title = self.status.canonical_reason().unwrap_or("Failed");
         // The message can contain anything that the client sent. Text between two backticks is
         // code.
@@ -101,8 +101,8 @@ impl ApiError {
             .map(|(at, part)| if at % 2 == 1 { format!("<code>{part}</code>") } else { part.to_owned() })
             .collect();
         let way_out = match self.status {
-            StatusCode::NOT_FOUND => r#"<p><a href="/">Go to the sessions</a></p>"#,
-            _ => "",
+            StatusCode::NOT_FOUND => format!(r#"<p><a href="{base_path}/">Go to the sessions</a></p>"#),
+            _ => String::new(),
         };
         format!(
             r#"<!doctype html>

@@ -24,6 +24,7 @@ use percent_encoding::percent_decode_str;
 use super::{
     assets,
     auth::{Auth, AuthDecision, AuthError, RequestAccess, RequestBodyKind, RequestFacts, RouteClass},
+    client_facts::ClientFacts,
     error::{ApiError, bad_handshake, check_handshake},
     request::{AuthenticatedRequest, accepts},
 };
@@ -77,8 +78,8 @@ pub(super) async fn authorize(
 }
 
 async fn reject(auth: &Auth, req: ServiceRequest, error: AuthError) -> Result<ServiceResponse<BoxBody>, Error> {
-    if let (AuthError::WrongToken, Some(peer)) = (&error, req.peer_addr()) {
-        auth.wrong_tokens().hold_back(peer.ip()).await;
+    if let (AuthError::WrongToken, Some(address)) = (&error, ClientFacts::of(req.request()).address()) {
+        auth.wrong_tokens().hold_back(address).await;
     }
     match error {
         AuthError::NoToken | AuthError::WrongToken if is_socket_handshake(&req) && !reads_status(&req) => {
@@ -101,15 +102,16 @@ async fn reject(auth: &Auth, req: ServiceRequest, error: AuthError) -> Result<Se
 fn decide(auth: &Auth, req: &ServiceRequest) -> AuthDecision {
     let cookie = req.cookie(&auth.cookie_name());
     let query = query_token(req.query_string());
-    let host = single_header(req.headers(), header::HOST);
+    let client = ClientFacts::of(req.request());
     auth.authorize(&RequestFacts {
-        route: route_class(req),
+        route: if client.is_open_monitoring(req.request()) { RouteClass::Health } else { route_class(req) },
         access: match *req.method() {
             Method::GET | Method::HEAD => RequestAccess::Read,
             Method::OPTIONS => RequestAccess::Preflight,
             _ => RequestAccess::Write,
         },
-        host,
+        host: client.host(),
+        is_https: client.is_https(),
         origin: optional_header(req.headers(), header::ORIGIN),
         fetch_site: optional_header(req.headers(), HeaderName::from_static("sec-fetch-site")),
         bearer: optional_header(req.headers(), header::AUTHORIZATION).map(bearer_token),
@@ -199,12 +201,12 @@ fn query_pairs(query: &str) -> impl Iterator<Item = (&str, &str)> {
 
 /// Exchanges the token in the address for the cookie.
 fn sign_in(auth: &Auth, req: &ServiceRequest) -> HttpResponse {
-    let host = single_header(req.headers(), header::HOST).unwrap_or_default();
+    let client = ClientFacts::of(req.request());
     let cookie = Cookie::build(auth.cookie_name(), auth.cookie_value())
-        .path("/")
+        .path(client.cookie_path().to_owned())
         .http_only(true)
         .same_site(SameSite::Strict)
-        .secure(auth.is_tls(host))
+        .secure(client.is_https() || auth.is_tls(client.host().unwrap_or_default()))
         .max_age(Duration::days(400))
         .finish();
     let query: Vec<_> =
@@ -212,8 +214,8 @@ fn sign_in(auth: &Auth, req: &ServiceRequest) -> HttpResponse {
     // The path begins with exactly one slash. `//evil.test` is not a page, so the router does not
     // send it here.
     let address = match query.is_empty() {
-        true => req.path().to_owned(),
-        false => format!("{}?{}", req.path(), query.join("&")),
+        true => format!("{}{}", client.base_path(), req.path()),
+        false => format!("{}{}?{}", client.base_path(), req.path(), query.join("&")),
     };
     HttpResponse::SeeOther().insert_header((header::LOCATION, address)).cookie(cookie).finish()
 }
@@ -346,7 +348,9 @@ fn with_error_body(response: ServiceResponse<BoxBody>, method: &Method, path: &s
 
 /// Replaces the body of a failure by an HTML page. Other answers stay unchanged.
 fn with_error_page(response: ServiceResponse<BoxBody>) -> ServiceResponse<BoxBody> {
-    let Some(page) = response.response().error().and_then(|error| error.as_error()).map(ApiError::error_page) else {
+    let client = ClientFacts::of(response.request());
+    let page_of = |error: &ApiError| error.error_page(client.base_path());
+    let Some(page) = response.response().error().and_then(|error| error.as_error()).map(page_of) else {
         return response;
     };
     response.map_body(|head, _| {

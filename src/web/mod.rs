@@ -11,6 +11,7 @@
 //! | [`error`] | failures, as one JSON form and as a page for a browser |
 //! | [`assets`] | files of the UI |
 //! | [`request`] · [`state`] | parts of a request; parts of the server that the routes use |
+//! | [`client_facts`] | address, scheme and host of the client behind proxies; the base path |
 //! | [`event_reads`] · [`event_stream`] | reads of the journal; server-sent events |
 //! | [`middleware`] | authorizes each request; sets security headers and the form of errors |
 //! | [`route_table`] | registers routes, and keeps router and OpenAPI document equal |
@@ -19,7 +20,7 @@
 //!
 //! See docs/internals/sockets.md for the sockets.
 
-use std::net::TcpListener;
+use std::{net::TcpListener, sync::Arc};
 
 use actix_web::{
     App, Error,
@@ -33,6 +34,7 @@ use crate::net::{HttpLimits, HttpServer, KeyedThreads};
 
 mod assets;
 mod auth;
+mod client_facts;
 mod error;
 mod event_reads;
 mod event_stream;
@@ -51,8 +53,8 @@ use route_table::{RouteTable, readable};
 use routes::{page, sockets};
 pub use state::WebServices;
 
-/// Starts the HTTP server on `listener`, with WebSockets on `threads`. Handles no signals: the
-/// caller does.
+/// Starts the HTTP server on `listener`, with WebSockets on `threads`, and with TLS if `tls` is
+/// given. Handles no signals: the caller does.
 ///
 /// # Errors
 /// The listener cannot be registered with the server.
@@ -61,6 +63,7 @@ pub fn serve(
     auth: Auth,
     threads: KeyedThreads,
     listener: TcpListener,
+    tls: Option<Arc<rustls::ServerConfig>>,
 ) -> std::io::Result<Server> {
     let config = &services.config.server;
     let limits = HttpLimits {
@@ -70,7 +73,7 @@ pub fn serve(
         keep_alive: config.keep_alive.0,
     };
     let (services, auth) = (Data::new(services), Data::new(auth));
-    HttpServer { limits, threads, key_of: sockets::session_in_address, unparsed: middleware::answer_unparsed }
+    HttpServer { limits, threads, key_of: sockets::session_in_address, unparsed: middleware::answer_unparsed, tls }
         .serve(listener, move || application(services.clone(), auth.clone()))
 }
 
@@ -85,7 +88,8 @@ fn application(
     let app = App::new()
         .wrap(from_fn(middleware::require_utf8))
         .wrap(from_fn(middleware::authorize))
-        .wrap(from_fn(middleware::security_headers));
+        .wrap(from_fn(middleware::security_headers))
+        .wrap(from_fn(client_facts::strip_base_path));
     app.configure(move |app| register(app, services, auth))
 }
 

@@ -19,6 +19,7 @@ fn facts(route: RouteClass, access: RequestAccess) -> RequestFacts<'static> {
         route,
         access,
         host: Some("localhost:3000"),
+        is_https: false,
         origin: None,
         fetch_site: None,
         bearer: None,

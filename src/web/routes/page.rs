@@ -18,6 +18,7 @@ use crate::{
     store::{ReadLimit, SessionId},
     web::{
         assets,
+        client_facts::ClientFacts,
         error::{ApiError, ApiResult},
         event_reads::{json_array, newest},
         request::AuthenticatedRequest,
@@ -38,6 +39,10 @@ const SESSION: &str = "session.html";
 
 /// Element of the shell that takes the initial data: a data block, which no browser runs.
 const DATA_ELEMENT: &str = r#"<script id="given" type="application/json">"#;
+
+/// Begin of the element that gives the base path to the script. The policy for content allows no
+/// `<base>`.
+const BASE_ELEMENT: &str = r#"<meta name="greenroom-base" content=""#;
 
 /// Root element, which takes the preferences as attributes.
 const ROOT: &str = r#"<html lang="en""#;
@@ -60,14 +65,21 @@ fn page(text: String, cache_control: &'static str) -> HttpResponse {
 }
 
 /// Returns the shell with the preferences applied. Only values in [`PREFERENCE_COOKIES`] are taken
-/// from cookies.
+/// from cookies. All addresses get the base path.
 fn apply_preferences(shell: &str, req: &HttpRequest) -> String {
+    let shell = with_base_path(shell, ClientFacts::of(req).base_path());
     let chosen = PREFERENCE_COOKIES.into_iter().filter_map(|(name, attribute, values)| {
         let cookie = req.cookie(name)?;
         let value = values.iter().find(|&&value| value == cookie.value())?;
         Some(format!(r#" {attribute}="{value}""#))
     });
     shell.replacen(ROOT, &format!("{ROOT}{}", chosen.collect::<String>()), 1)
+}
+
+/// Returns the shell with the base path before each address and in [`BASE_ELEMENT`].
+fn with_base_path(shell: &str, base_path: &str) -> String {
+    let addressed = shell.replace(r#"="/"#, &format!(r#"="{base_path}/"#));
+    addressed.replacen(BASE_ELEMENT, &format!("{BASE_ELEMENT}{base_path}"), 1)
 }
 
 /// Answers requests that no other route takes: with a file of the UI, or with the shell for a

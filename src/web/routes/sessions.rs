@@ -133,7 +133,7 @@ async fn create(services: Data<WebServices>, new: Json<NewSession>, key: Idempot
     let created =
         services.directory.send(directory::Create { new, key, dedup_key: None, preferred_thread: None }).await??;
     let status = if created.is_new { StatusCode::CREATED } else { StatusCode::OK };
-    let address = format!("/api/sessions/{}", created.view.id);
+    let address = format!("{}/api/sessions/{}", services.config.server.base_path.as_str(), created.view.id);
     Ok(HttpResponse::build(status).insert_header((header::LOCATION, address)).json(created.view))
 }
 

@@ -20,6 +20,7 @@ pub mod soak;
 pub mod socket;
 mod sse;
 pub mod stand_in;
+pub mod tls;
 
 /// Root of the workspace, with `tests/scenarios/` and `static/` below.
 pub const WORKSPACE: &str = concat!(env!("CARGO_MANIFEST_DIR"), "/../..");

@@ -3,14 +3,18 @@
 use reqwest::{Method, RequestBuilder, StatusCode, header::HeaderMap};
 use serde_json::{Value, json};
 
-use super::within;
+use super::{tls::TestCertificate, within};
 
 /// Address of a server, and its token.
 #[derive(Clone)]
 pub struct RestClient {
     http: reqwest::Client,
+    /// Certificate of the server. `None`: plain HTTP.
+    certificate: Option<TestCertificate>,
     /// Host and port, such as `127.0.0.1:40001`.
     pub authority: String,
+    /// Path before all addresses, such as `/greenroom`. Empty: the root.
+    pub base_path: String,
     pub token: String,
 }
 
@@ -32,21 +36,58 @@ pub fn client() -> reqwest::Client {
 
 impl RestClient {
     /// Parses the line that a server prints: `listening on http://127.0.0.1:3000/?token=…`.
+    ///
+    /// A server with `https` gets a client without certificates; see [`RestClient::trusting`].
     pub fn from_line(line: &str) -> RestClient {
-        let link =
-            line.strip_prefix("listening on http://").unwrap_or_else(|| panic!("not the documented line: {line}"));
-        let (authority, token) = link.split_once("/?token=").unwrap_or_else(|| panic!("no token in: {line}"));
-        RestClient { http: client(), authority: authority.to_owned(), token: token.trim().to_owned() }
+        let link = line.strip_prefix("listening on ").and_then(|link| link.split_once("://"));
+        let (_, link) = link.unwrap_or_else(|| panic!("not the documented line: {line}"));
+        let (address, token) = link.split_once("/?token=").unwrap_or_else(|| panic!("no token in: {line}"));
+        let (authority, base_path) = address.find('/').map_or((address, ""), |at| address.split_at(at));
+        RestClient {
+            http: client(),
+            certificate: None,
+            authority: authority.to_owned(),
+            base_path: base_path.to_owned(),
+            token: token.trim().to_owned(),
+        }
+    }
+
+    /// Returns a client of the same server at another address, such as a proxy's.
+    pub fn at(&self, authority: &str, base_path: &str) -> RestClient {
+        RestClient { authority: authority.to_owned(), base_path: base_path.to_owned(), ..self.clone() }
+    }
+
+    /// Returns a client that speaks TLS and accepts this certificate only.
+    pub fn trusting(&self, certificate: &TestCertificate) -> RestClient {
+        // Sets the provider of ciphers.
+        let _plain = client();
+        RestClient { http: certificate.http_client(), certificate: Some(certificate.clone()), ..self.clone() }
+    }
+
+    /// Returns the certificate of a server with TLS.
+    pub(super) fn certificate(&self) -> Option<&TestCertificate> {
+        self.certificate.as_ref()
+    }
+
+    /// Returns the origin of the server's pages, such as `https://127.0.0.1:40001`.
+    pub fn origin(&self) -> String {
+        let scheme = if self.certificate.is_some() { "https" } else { "http" };
+        format!("{scheme}://{}", self.authority)
+    }
+
+    /// Returns the address of a path of this server.
+    pub fn url(&self, path: &str) -> String {
+        format!("{}{}{path}", self.origin(), self.base_path)
     }
 
     /// Returns the link that a person opens.
     pub fn link(&self) -> String {
-        format!("http://{}/?token={}", self.authority, self.token)
+        self.url(&format!("/?token={}", self.token))
     }
 
     /// Begins a request without the token.
     pub fn bare(&self, method: Method, path: &str) -> RequestBuilder {
-        self.http.request(method, format!("http://{}{path}", self.authority))
+        self.http.request(method, self.url(path))
     }
 
     pub fn request(&self, method: Method, path: &str) -> RequestBuilder {
