@@ -8,6 +8,7 @@ mod hostile;
 mod keyboard;
 mod newcomer;
 mod page;
+mod proxies;
 mod recordings;
 mod resilience;
 mod screens;

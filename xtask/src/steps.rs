@@ -275,3 +275,20 @@ fn counted(counts: TestCounts) -> String {
 fn seconds(took: Duration) -> String {
     format!("{:.1} s", took.as_secs_f64())
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn opt_in_tests_exist() {
+        let names: Vec<&str> = OPT_IN_TESTS.split("test(=").skip(1).filter_map(|rest| rest.split(')').next()).collect();
+        assert!(!names.is_empty(), "{OPT_IN_TESTS}");
+        for name in names {
+            let (module, test) = name.split_once("::").expect("a name has its module");
+            let path = root().join(format!("tests/it/{module}.rs"));
+            let source = std::fs::read_to_string(&path).expect("the module exists");
+            assert!(source.contains(&format!("async fn {test}()")), "no test `{test}` in `{}`", path.display());
+        }
+    }
+}

@@ -13,6 +13,7 @@ pub mod engine;
 pub mod host;
 pub mod leftovers;
 pub mod model;
+pub mod proxy;
 pub mod puppet;
 pub mod rest;
 pub mod server;
