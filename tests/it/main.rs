@@ -18,6 +18,7 @@ mod main_job;
 mod metrics;
 mod models;
 mod overload;
+mod packaging;
 mod pauses;
 mod proxies;
 mod queue;
