@@ -53,6 +53,13 @@ api_schema! {
 /// Pattern of a text without control characters, as `char::is_control` defines them.
 pub(crate) const NO_CONTROL_CHARACTERS: &str = r"^[^\u0000-\u001f\u007f-\u009f]*$";
 
+/// Pattern of a text that is not blank and has no control characters.
+pub(crate) const FILLED_LINE: &str = concat!(
+    r"^[^\u0000-\u001f\u007f-\u009f]*",
+    r"[^\u0000-\u0020\u007f-\u00a0\u1680\u2000-\u200a\u2028\u2029\u202f\u205f\u3000]",
+    r"[^\u0000-\u001f\u007f-\u009f]*$"
+);
+
 /// Begins the schema of a text.
 pub(crate) fn text() -> ObjectBuilder {
     ObjectBuilder::new().schema_type(Type::String)

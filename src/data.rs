@@ -4,6 +4,7 @@
 //! ```text
 //! <data>/            0700: other users get no further. Sandbox mounts come from below here.
 //!   lock  node  token  greenroom.toml
+//!   browsers.json                         signed-in browsers, without their secrets
 //!   purged_spending.jsonl                 cost of purged sessions
 //!   journal/  sandboxes/  drivers/        for this server only
 //!   run/  workspaces/  homes/             one directory per session, mounted into its sandbox
@@ -28,8 +29,12 @@ use sha2::{Digest, Sha256};
 
 use crate::config::SecretString;
 
+mod browsers;
 mod node_claim;
-pub use self::node_claim::NodeClaim;
+pub use self::{
+    browsers::{BrowserCredentials, BrowserId, BrowserRejection, Browsers, SignedInBrowser},
+    node_claim::NodeClaim,
+};
 mod token;
 pub use token::{AccessGrant, BearerToken, CurrentToken};
 
@@ -248,7 +253,7 @@ impl DataDir {
     /// not followed.
     fn read_or_create(&self, name: &str, make: impl FnOnce() -> io::Result<String>) -> Result<String, DataError> {
         let at = |source: io::Error| DataError::Io { path: self.path.join(name), source };
-        if let Some(text) = self.read_private(name)? {
+        if let Some(text) = self.read_private(name, 4096)? {
             return Ok(text);
         }
         let text = make().map_err(at)?;
@@ -278,7 +283,8 @@ impl DataDir {
         file.sync_all()
     }
 
-    fn read_private(&self, name: &str) -> Result<Option<String>, DataError> {
+    /// Returns the text of a small private file, at most `max_bytes` of it.
+    fn read_private(&self, name: &str, max_bytes: u64) -> Result<Option<String>, DataError> {
         let path = self.path.join(name);
         let suspicious = |what| Err(DataError::Suspicious { path: path.clone(), what });
         let at = |source: io::Error| DataError::Io { path: path.clone(), source };
@@ -297,7 +303,7 @@ impl DataDir {
             return suspicious("could be read by other users, so its text is no longer secret");
         }
         let mut text = String::new();
-        file.take(4096).read_to_string(&mut text).map_err(at)?;
+        file.take(max_bytes).read_to_string(&mut text).map_err(at)?;
         match text.trim() {
             "" => suspicious("is empty"),
             text => Ok(Some(text.to_owned())),

@@ -45,7 +45,7 @@ fn main() -> ExitCode {
         Some(CliCommand::Doctor) => system.block_on(doctor::examine(config)),
         None | Some(CliCommand::Serve) => system.block_on(async {
             let running = server::start(config).await.map_err(|e| e.to_string())?;
-            print_line(format_args!("listening on {}", running.sign_in_url))?;
+            print_ready(&running.sign_in_url)?;
             running.run_until_signal().await.map_err(|e| e.to_string())
         }),
     };
@@ -58,6 +58,20 @@ fn main() -> ExitCode {
     }
 }
 
+/// Prints the address with the token: in a frame for a person, as one documented line for a script.
+///
+/// # Errors
+/// Returns the reason if stdout accepts no data.
+fn print_ready(url: &str) -> Result<(), String> {
+    if !io::stdout().is_terminal() {
+        return print_line(format_args!("listening on {url}"));
+    }
+    let line = format!("Greenroom is ready: {url}");
+    // Rules only above and below: a character behind the link would be copied with it.
+    let rule = "─".repeat(line.chars().count());
+    [rule.as_str(), &line, &rule].into_iter().try_for_each(print_line)
+}
+
 /// Prints an error to stderr. If stderr is closed, only the exit code reports the error.
 fn print_error(reason: impl Display) {
     print_note(format_args!("greenroom: {reason}"));
@@ -68,7 +82,10 @@ fn print_error(reason: impl Display) {
 fn print_sign_in_hint(config: &Config) {
     let address = config.server.bind;
     if io::stderr().is_terminal() && address.port() != 0 {
-        print_error(format_args!("to sign in, open http://{address}/?token=… with this token in place of the dots"));
+        print_error(format_args!(
+            "to sign in, open {}/?token=… with this token in place of the dots",
+            config.server.address(address)
+        ));
     }
 }
 

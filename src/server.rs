@@ -1,6 +1,6 @@
 //! Server: assembles the parts, and shuts them down.
 
-use std::{io, sync::Arc, time::Duration};
+use std::{io, net::IpAddr, sync::Arc, time::Duration};
 
 use actix::Addr;
 use greenroom_protocol::link::AgentSettings;
@@ -10,8 +10,8 @@ use tracing::{info, warn};
 
 use crate::{
     actor_registry::ActorRegistry,
-    config::Config,
-    data::{CurrentToken, DataDir, DataError, NodeClaim},
+    config::{Config, ServerConfig, TlsFiles, TlsSetting},
+    data::{Browsers, CurrentToken, DataDir, DataError, NodeClaim},
     directory::{self, Directory, ShutDown},
     frontend,
     gateway::{Gateway, GatewayError, ModelCapabilities},
@@ -55,6 +55,8 @@ pub enum StartError {
     )]
     Listen { address: String, source: io::Error },
     #[error(transparent)]
+    Tls(#[from] net::TlsFileError),
+    #[error(transparent)]
     Spending(#[from] session::SpendingError),
     #[error("cannot start: {0}")]
     Io(#[from] io::Error),
@@ -88,11 +90,21 @@ pub async fn start(config: Config) -> Result<RunningServer, StartError> {
     let token = data.token(&config.server.token)?;
     let node = data.node()?;
     let claim = data.claim_node(&node)?;
+    let tls = match &config.server.tls {
+        TlsSetting::Off => None,
+        TlsSetting::Files(TlsFiles { cert, key }) => Some(net::tls_config(cert, key)?),
+    };
     // The port before the journal, so that the likelier mistake is reported first.
     let address = config.server.bind;
     let listener =
         net::listen(address).map_err(|source| StartError::Listen { address: address.to_string(), source })?;
     let bound = listener.local_addr()?;
+    if is_exposed(&config.server, bound.ip()) {
+        warn!(
+            "`{bound}` is reachable from other machines without TLS, so they can read the token on its way; set \
+             `server.tls`, or put a TLS proxy before it and list that in `server.trusted_proxies`"
+        );
+    }
     let store = store::open(&config.data, &data)?;
     let gateway = Gateway::new(config.model.clone(), &config.gateway)?;
     for warning in gateway.warnings() {
@@ -176,14 +188,16 @@ pub async fn start(config: Config) -> Result<RunningServer, StartError> {
         actor_registry: actor_registry.clone(),
         closing: closing.clone(),
     });
-    let sign_in_url = format!("http://{bound}/?token={}", token.expose());
+    let sign_in_url = format!("{}/?token={}", config.server.address(bound), token.expose());
     let token = CurrentToken::follow(data.clone(), &config.server.token, token, &closing);
-    let auth = web::Auth::new(token, bound, &config.server);
+    let browsers = Browsers::open(data.clone(), token.clone())?;
+    let auth = web::Auth::new(token, browsers, bound, &config.server);
     let stop_sandboxes = config.sandbox.stop_with_server;
     let services = web::WebServices {
         directory: directory.clone(),
         sweeper,
         start_limiter,
+        search_limiter: web::SearchLimiter::default(),
         sockets,
         store,
         actor_registry,
@@ -194,7 +208,7 @@ pub async fn start(config: Config) -> Result<RunningServer, StartError> {
         config,
         node,
     };
-    let server = web::serve(services, auth, threads, listener)?;
+    let server = web::serve(services, auth, threads, listener, tls)?;
     // Before the URL is published: a client with the URL may ask this server to end at once.
     let signals = ShutdownSignals { term: signal(SignalKind::terminate())?, int: signal(SignalKind::interrupt())? };
     Ok(RunningServer {
@@ -248,6 +262,11 @@ impl RunningServer {
         remove_tree::cancel_all();
         Ok(())
     }
+}
+
+/// Returns true if clients of other machines connect without TLS and without a trusted proxy.
+fn is_exposed(config: &ServerConfig, bound: IpAddr) -> bool {
+    !bound.is_loopback() && config.tls == TlsSetting::Off && config.trusted_proxies.is_empty()
 }
 
 /// Signals that end the server.

@@ -39,7 +39,8 @@ pub use self::import::import;
 use crate::{
     clock,
     store::{
-        ContentSlice, ReadLimit, Seq, SessionId, SessionQuery, SessionSnapshot, Store, StoreError, StoredEvent, damage,
+        ArchiveFilter, ContentSlice, ReadLimit, Seq, SessionId, SessionQuery, SessionSnapshot, Store, StoreError,
+        StoredEvent, damage,
     },
 };
 
@@ -297,16 +298,14 @@ async fn read_chunk(
 /// Returns all sessions, oldest first, archived or not.
 async fn all_sessions(store: &dyn Store) -> Result<Vec<SessionSnapshot>, StoreError> {
     let mut found = Vec::new();
-    for archived in [false, true] {
-        let mut cursor = None;
-        loop {
-            let query = SessionQuery { archived: Some(archived), limit: 500, cursor, ..SessionQuery::default() };
-            let page = store.list(query).await?;
-            found.extend(page.items);
-            cursor = page.next_cursor;
-            if cursor.is_none() {
-                break;
-            }
+    let mut cursor = None;
+    loop {
+        let query = SessionQuery { archived: ArchiveFilter::Any, limit: 500, cursor, ..SessionQuery::default() };
+        let page = store.list(query).await?;
+        found.extend(page.items);
+        cursor = page.next_cursor;
+        if cursor.is_none() {
+            break;
         }
     }
     found.sort_by_key(|snapshot| snapshot.record.id);

@@ -12,8 +12,8 @@ const FIRST_LOAD_LIMIT = 60 * 1024;
 /** Global object through which the first load shares modules with lazy files. */
 const SHARED = "globalThis.greenroom";
 
-/** Icons of the tab: plain, working, waiting, and finished unseen. */
-const ICONS = ["favicon.svg", "favicon-working.svg", "favicon-waiting.svg", "favicon-done.svg"];
+/** Icons of the tab: plain, working, waiting, failed, and finished unseen. */
+const ICONS = ["favicon.svg", "favicon-working.svg", "favicon-waiting.svg", "favicon-failed.svg", "favicon-done.svg"];
 
 const root = dirname(fileURLToPath(import.meta.url));
 process.chdir(root);
@@ -55,8 +55,7 @@ async function buildApp() {
   const shell = (await readFile("index.html", "utf8"))
     .replace("{{script}}", `/assets/${basename(script)}`)
     .replace("{{style}}", `/assets/${basename(style)}`);
-  await writeFile("dist/index.html", shell.replace("{{main}}", ""));
-  await writeFile("dist/session.html", shell.replace("{{main}}", (await readFile("session.html", "utf8")).trim()));
+  await writeFile("dist/index.html", shell);
   for (const icon of ICONS) await copyFile(icon, `dist/${icon}`);
   await reportSizes(script, style);
 }

@@ -30,8 +30,8 @@ const LAYERS: [&[&str]; 11] = [
 /// are above all others.
 #[rustfmt::skip]
 const INNER_LAYERS: &[(&str, &str)] = &[
-    ("session", "effect request_error spending title usage view < budget names transition < broadcast turn < journal_quota messages render < pending < actor < commit decide < handlers reports request restart < testkit"),
-    ("web", "assets wrong_tokens route_table < auth < error < request state < event_reads event_stream middleware < routes < openapi"),
+    ("session", "effect request_error spending title usage view < budget names transition < broadcast latest turn < journal_quota messages render < pending < actor < commit decide < handlers reports request restart < testkit"),
+    ("web", "assets wrong_tokens tickets route_table < auth < shell < error < search < request state < client_facts < sign_in event_reads event_stream middleware < routes < openapi"),
 ];
 
 /// Only file that may register routes. It keeps router and OpenAPI document equal.

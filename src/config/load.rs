@@ -222,12 +222,15 @@ fn unreadable(path: &Path, source: io::Error) -> ConfigError {
     ConfigError::Unreadable { path: path.to_owned(), source }
 }
 
+/// Only key that is a text by default and may become a table.
+const TLS_KEY: &str = "server.tls";
+
 /// Returns the value of `key`. `None` for an unknown key and for a whole section.
 fn slot<'a>(tree: &'a mut Table, key: &str) -> Option<&'a mut Value> {
     let mut names = key.split('.');
     let first = tree.get_mut(names.next()?)?;
     let slot = names.try_fold(first, |value, name| value.get_mut(name))?;
-    Some(slot).filter(|value| !value.is_table())
+    Some(slot).filter(|value| !value.is_table() || key == TLS_KEY)
 }
 
 /// Lists the valid keys nearest to an unknown key.

@@ -12,12 +12,14 @@ use serde::Deserialize;
 
 mod layers;
 mod load;
+mod network;
 mod prices;
 mod sandbox;
 mod value;
 
 pub use layers::SettingOrigin;
 pub use load::{ConfigError, ConfigSources};
+pub use network::{BasePath, TlsFiles, TlsSetting, TrustedProxies};
 pub use sandbox::{DriverChoice, SandboxConfig, SandboxLimits, SandboxNetwork, SharedUserReason};
 pub use value::{SandboxVolume, SecretString, TimeSpan, UidRange, UnixId, UsdLimit, VolumeAccess};
 
@@ -43,6 +45,11 @@ pub struct ServerConfig {
     pub bind: SocketAddr,
     pub allowed_origins: Vec<String>,
     pub allowed_hosts: Vec<String>,
+    pub base_path: BasePath,
+    pub trusted_proxies: TrustedProxies,
+    pub tls: TlsSetting,
+    /// Answers `/readyz` and `/metrics` without a token to clients on this machine.
+    pub open_monitoring: bool,
     pub token: SecretString,
     /// Threads that serve HTTP. 0: one per core.
     pub workers: usize,

@@ -1,4 +1,4 @@
-//! Bearer token that admits clients, and the cookie that stands for it.
+//! Bearer token that admits clients.
 
 use std::{fmt, io, sync::Arc, time::Duration};
 
@@ -18,33 +18,21 @@ const TOKEN_POLL_INTERVAL: Duration = Duration::from_millis(500);
 #[derive(Clone)]
 pub struct BearerToken {
     text: String,
-    cookie: String,
 }
 
 impl BearerToken {
     pub fn new(text: impl Into<String>) -> BearerToken {
-        let text = text.into();
-        let cookie = hex(&Sha256::new().chain_update("greenroom cookie\0").chain_update(&text).finalize());
-        BearerToken { text, cookie }
+        BearerToken { text: text.into() }
     }
 
-    /// Returns the token's text. Only for the link that the server prints.
+    /// Returns the token's text. Only for the link that the server prints, and for what is derived
+    /// from the token.
     pub fn expose(&self) -> &str {
         &self.text
     }
 
-    /// Returns the browser's cookie. The cookie admits like the token, and does not reveal the
-    /// token.
-    pub fn cookie(&self) -> &str {
-        &self.cookie
-    }
-
     pub fn matches(&self, presented: &str) -> bool {
         digests_equal(&self.text, presented)
-    }
-
-    pub fn matches_cookie(&self, presented: &str) -> bool {
-        digests_equal(&self.cookie, presented)
     }
 }
 
@@ -103,6 +91,12 @@ impl CurrentToken {
         self.0.borrow().token.clone()
     }
 
+    /// Returns the token with its grant, both of one moment.
+    pub(super) fn get_with_grant(&self) -> (Arc<BearerToken>, AccessGrant) {
+        let current = self.0.borrow();
+        (current.token.clone(), current.grant.clone())
+    }
+
     /// Returns a grant that is valid while the current token is.
     pub fn grant(&self) -> AccessGrant {
         self.0.borrow().grant.clone()
@@ -123,11 +117,21 @@ impl TokenState {
     }
 }
 
-/// Access grant of an admitted client. Valid until the token is replaced or the server shuts down.
+/// Access grant of an admitted client. Valid until the token is replaced, the client's browser is
+/// signed out, or the server shuts down.
 #[derive(Debug, Clone)]
 pub struct AccessGrant(CancellationToken);
 
 impl AccessGrant {
+    /// Returns a grant that ends with this one, or when it is revoked itself.
+    pub(super) fn child(&self) -> AccessGrant {
+        AccessGrant(self.0.child_token())
+    }
+
+    pub(super) fn revoke(&self) {
+        self.0.cancel();
+    }
+
     pub async fn revoked(&self) {
         self.0.cancelled().await;
     }
@@ -144,7 +148,7 @@ impl fmt::Debug for BearerToken {
 }
 
 /// Compares digests, so the time depends neither on the first difference nor on the lengths.
-fn digests_equal(ours: &str, presented: &str) -> bool {
+pub(super) fn digests_equal(ours: &str, presented: &str) -> bool {
     Sha256::digest(ours).ct_eq(&Sha256::digest(presented)).into()
 }
 
@@ -158,7 +162,7 @@ pub(super) fn random_token() -> io::Result<String> {
     Ok(hex(&bytes))
 }
 
-fn hex(bytes: &[u8]) -> String {
+pub(super) fn hex(bytes: &[u8]) -> String {
     bytes.iter().map(|byte| format!("{byte:02x}")).collect()
 }
 
@@ -174,9 +178,6 @@ mod tests {
         check("0123456789abcde", false);
         check("0123456789abcdeF", false);
         check("", false);
-        check(token.cookie(), false);
-        assert!(token.matches_cookie(token.cookie()) && !token.matches_cookie("0123456789abcdef"));
-        assert!(!token.cookie().contains("0123456789abcdef"));
         assert_eq!(format!("{token:?}"), "Token(redacted)");
     }
 }

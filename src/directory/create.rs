@@ -161,6 +161,7 @@ impl Directory {
             spent_on: None,
             reported_budget_usd: None,
             journal_usage: JournalUsage::default(),
+            latest: None,
             further_models,
             archived: false,
             idempotency_key: key,

@@ -10,7 +10,7 @@ use tracing::warn;
 use super::NewSession;
 use crate::{
     session::{RequestError, request_digest},
-    store::{SessionId, SessionQuery, SessionRecord, SessionSnapshot, Store, StoreError},
+    store::{ArchiveFilter, SessionId, SessionQuery, SessionRecord, SessionSnapshot, Store, StoreError},
 };
 
 /// Sessions per page when the keys are loaded.
@@ -97,16 +97,14 @@ impl IdempotencyKeys {
 /// Reads the keys of all ended sessions. The keys of the other sessions come with [`Store::live`].
 pub(super) async fn keys_of_ended(store: Arc<dyn Store>) -> Vec<(String, SessionId)> {
     let mut keys = Vec::new();
-    for archived in [false, true] {
-        let query = SessionQuery {
-            state: Some(AgentState::Ended),
-            archived: Some(archived),
-            limit: PAGE,
-            ..SessionQuery::default()
-        };
-        if let Err(e) = list(&*store, query, &mut keys).await {
-            warn!("could not load all idempotency keys of ended sessions; a repeated request may run twice: {e}");
-        }
+    let query = SessionQuery {
+        state: Some(AgentState::Ended),
+        archived: ArchiveFilter::Any,
+        limit: PAGE,
+        ..SessionQuery::default()
+    };
+    if let Err(e) = list(&*store, query, &mut keys).await {
+        warn!("could not load all idempotency keys of ended sessions; a repeated request may run twice: {e}");
     }
     keys
 }

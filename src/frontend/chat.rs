@@ -14,7 +14,7 @@ use tokio::sync::mpsc::{self, UnboundedSender};
 
 use self::position::{chat_after, chat_from_now};
 use super::{
-    EventPull, FrontendServices, PulledItem,
+    EventPull, FrontendServices, PROTOCOLS, PulledItem,
     chat_protocol::{ChatFrame, ChatFrameBody, ChatRequest, ChatRequestFrame, ChatTranslator, RejectedChatFrame},
     connection::{ClientConnection, close},
     credit::Credit,
@@ -82,7 +82,7 @@ impl ChatSocket {
             unanswered_bytes: 0,
             grant: request.extensions_mut().remove(),
         };
-        WsResponseBuilder::new(socket, request, body).frame_size(CLIENT_FRAME_LIMIT).start()
+        WsResponseBuilder::new(socket, request, body).protocols(PROTOCOLS).frame_size(CLIENT_FRAME_LIMIT).start()
     }
 
     /// Attaches to the session. Earlier events are available over REST.
@@ -270,7 +270,7 @@ impl ClientConnection for ChatSocket {
 impl StreamHandler<Result<ws::Message, ProtocolError>> for ChatSocket {
     fn handle(&mut self, message: Result<ws::Message, ProtocolError>, ctx: &mut ChatContext) {
         if self.grant.as_ref().is_some_and(AccessGrant::is_revoked) {
-            // The frame arrived before the socket closes for the revoked token.
+            // The frame arrived before the socket closes for the revoked grant.
             return;
         }
         self.credit.received(match &message {

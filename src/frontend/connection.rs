@@ -1,5 +1,5 @@
 //! Common behaviour of all sockets: heartbeats, and the close when the client, the server or the
-//! token goes.
+//! sign-in goes.
 
 use std::time::Duration;
 
@@ -38,7 +38,7 @@ pub(super) trait ClientConnection: Actor<Context = WebsocketContext<Self>> {
                 close(1001, "the server is going away", ctx);
             }
             ConnectionNotice::End(ConnectionEnd::TokenRevoked) => {
-                close(4401, "the token was replaced; sign in with the new one", ctx)
+                close(4401, "the token was replaced or the browser signed out; sign in again", ctx)
             }
         });
         ctx.spawn(handled.finish());
@@ -69,7 +69,7 @@ fn notices(closing: CancellationToken, grant: Option<AccessGrant>) -> impl Strea
 pub enum ConnectionEnd {
     /// The server shuts down.
     ServerClosing,
-    /// The token that admitted the client was replaced.
+    /// The token that admitted the client was replaced, or its browser was signed out.
     TokenRevoked,
 }
 

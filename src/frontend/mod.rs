@@ -45,6 +45,10 @@ use crate::{
     store::{SessionId, Store},
 };
 
+/// WebSocket protocols that the server selects. A browser that offers protocols gives up if the
+/// server selects none. The page's other offer, `secret.VALUE`, is never echoed.
+const PROTOCOLS: &[&str] = &["greenroom"];
+
 /// Limit for attaching to a session that waits for a disk. Clients can read the journal meanwhile.
 pub const ATTACH_TIMEOUT: Duration = Duration::from_secs(5);
 

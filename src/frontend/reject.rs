@@ -2,7 +2,9 @@
 
 use actix::prelude::*;
 use actix_web::{HttpRequest, HttpResponse, web::Payload};
-use actix_web_actors::ws::{self, CloseCode, CloseReason, ProtocolError, WebsocketContext};
+use actix_web_actors::ws::{self, CloseCode, CloseReason, ProtocolError, WebsocketContext, WsResponseBuilder};
+
+use super::PROTOCOLS;
 
 /// Accepts a socket and closes it with `code`. A browser's script has no other way to read the
 /// reason.
@@ -10,7 +12,8 @@ use actix_web_actors::ws::{self, CloseCode, CloseReason, ProtocolError, Websocke
 /// # Errors
 /// The request is not a WebSocket handshake.
 pub fn reject(request: &HttpRequest, body: Payload, code: u16, reason: &str) -> Result<HttpResponse, actix_web::Error> {
-    ws::start(RejectedSocket { code, reason: reason.to_owned() }, request, body)
+    let socket = RejectedSocket { code, reason: reason.to_owned() };
+    WsResponseBuilder::new(socket, request, body).protocols(PROTOCOLS).start()
 }
 
 struct RejectedSocket {

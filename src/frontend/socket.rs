@@ -18,7 +18,7 @@ pub(super) use self::requests::MAX_IN_FLIGHT;
 use self::session_lookup::SessionLookup;
 pub(super) use self::view::SocketView;
 use super::{
-    FrontendServices, attached_clients,
+    FrontendServices, PROTOCOLS, attached_clients,
     connection::{ClientConnection, close},
     credit::Credit,
     frames::{FrameAssembler, ReceivedFrame},
@@ -26,6 +26,7 @@ use super::{
 };
 use crate::{
     actor_registry::{ActorEntry, ActorKind},
+    clock,
     data::AccessGrant,
     session::{
         DeliveryPoll, DeltaPositions, RequestError, Session, SessionView, Subscription,
@@ -164,7 +165,7 @@ impl FrontendSocket {
             lookup_attempts: 0,
             reported_error: None,
         };
-        WsResponseBuilder::new(socket, request, body).frame_size(CLIENT_FRAME_LIMIT).start()
+        WsResponseBuilder::new(socket, request, body).protocols(PROTOCOLS).frame_size(CLIENT_FRAME_LIMIT).start()
     }
 
     fn attach(&mut self, id: SessionId, session: Addr<Session>, ctx: &mut SocketContext) {
@@ -209,7 +210,7 @@ impl FrontendSocket {
         let state = view.map(|view| view.state);
         // A view has string keys and plain values, so serialization cannot fail.
         let session = view.map(|view| serde_json::to_value(view).expect("a view is JSON"));
-        self.send_status(&StatusFrame::Hello { session, last_seq, state }, ctx);
+        self.send_status(&StatusFrame::Hello { session, last_seq, state, now: clock::now() }, ctx);
     }
 
     /// Reports that the session does not exist, and closes the socket.
@@ -373,7 +374,7 @@ impl Handler<Published> for FrontendSocket {
 impl StreamHandler<Result<ws::Message, ProtocolError>> for FrontendSocket {
     fn handle(&mut self, message: Result<ws::Message, ProtocolError>, ctx: &mut SocketContext) {
         if self.grant.as_ref().is_some_and(AccessGrant::is_revoked) {
-            // The frame arrived before the socket closes for the revoked token.
+            // The frame arrived before the socket closes for the revoked grant.
             return;
         }
         self.credit.received(match &message {

@@ -3,7 +3,7 @@
 //!
 //! See [`super::keyed_threads`].
 
-use std::{cell::Cell, future::poll_fn, hash::Hash, net, pin::Pin, rc::Rc, task::Poll, time::Duration};
+use std::{cell::Cell, future::poll_fn, hash::Hash, pin::Pin, rc::Rc, task::Poll, time::Duration};
 
 use actix_codec::{Framed, FramedParts};
 use actix_http::{Request, RequestHead, ServiceConfig, Uri, h1::Codec};
@@ -22,6 +22,7 @@ use tokio::{
 use tracing::error;
 
 use super::{
+    client_stream::{ClientStream, DetachedStream},
     idle_timeout::IdleWatch,
     keyed_threads::{KeyedThreads, SocketPlacement},
     tcp_connection::TcpConnection,
@@ -94,7 +95,7 @@ pub(super) struct ConnectionMigrator<K> {
 /// Request in transit to another thread, with its connection.
 struct MigratingConnection {
     head: RequestHead,
-    stream: net::TcpStream,
+    stream: DetachedStream,
     /// Bytes that the client sent right after its request.
     read_ahead: BytesMut,
     /// Bytes of earlier answers that are not yet sent.
@@ -125,12 +126,12 @@ impl<K: Hash> ConnectionMigrator<K> {
 
     /// Moves a connection to the thread of its key. Call it only within a connection of
     /// [`counted_connections`].
-    pub(super) fn migrate(&self, request: &Request, framed: Framed<TcpStream, Codec>) {
+    pub(super) fn migrate(&self, request: &Request, framed: Framed<ClientStream, Codec>) {
         let head = request.head().clone();
         let placement = self.threads.place_socket((self.key_of)(&head.uri).as_ref());
         let FramedParts { io, read_buf: read_ahead, write_buf: unsent, .. } = framed.into_parts();
         let (closed, is_closed) = oneshot::channel();
-        if let Ok(stream) = io.into_std() {
+        if let Ok(stream) = io.detach() {
             let inbox = &self.inboxes[placement.thread.index()];
             let _ended = inbox.send(MigratingConnection { head, stream, read_ahead, unsent, closed, placement });
         }
@@ -156,7 +157,7 @@ where
     let (app, config) = (Rc::new(app), ServiceConfig::default());
     while let Some(MigratingConnection { head, stream, read_ahead, unsent, closed, placement }) = migrated.recv().await
     {
-        let Ok(stream) = TcpStream::from_std(stream) else { continue };
+        let Ok(stream) = stream.attach() else { continue };
         let mut parts = FramedParts::with_read_buf(stream, Codec::new(config.clone()), read_ahead);
         parts.write_buf = unsent;
         let framed = Framed::from_parts(parts);

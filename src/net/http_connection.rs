@@ -18,7 +18,7 @@ use tokio::{
     net::TcpStream,
 };
 
-use super::idle_timeout::ResponseCounts;
+use super::{client_stream::ClientStream, idle_timeout::ResponseCounts};
 
 /// Answer to a request that cannot be parsed: what the library's bare status lacks.
 pub struct UnparsedAnswer {
@@ -26,10 +26,21 @@ pub struct UnparsedAnswer {
     pub body: Bytes,
 }
 
+/// Answers to requests that cannot be parsed.
+#[derive(Clone, Copy)]
+pub struct UnparsedAnswers {
+    /// Returns true if a request begins like that of a browser that opens a page.
+    pub is_navigation: fn(&[u8]) -> bool,
+    /// Returns the answer with this status, as a page if the flag is true.
+    pub answer: fn(StatusCode, bool) -> UnparsedAnswer,
+}
+
 /// Connection beneath HTTP.
 pub(super) struct HttpConnection {
-    stream: TcpStream,
-    unparsed: fn(StatusCode) -> UnparsedAnswer,
+    stream: ClientStream,
+    unparsed: UnparsedAnswers,
+    /// True if the newest request began like that of a browser that opens a page.
+    is_navigation: bool,
     /// Number of the application's responses when all bytes so far were sent. `None` while a
     /// response may still have bytes in the library's buffer.
     sent_with: Option<u64>,
@@ -38,15 +49,15 @@ pub(super) struct HttpConnection {
 }
 
 impl HttpConnection {
-    pub(super) fn new(stream: TcpStream, unparsed: fn(StatusCode) -> UnparsedAnswer) -> HttpConnection {
-        HttpConnection { stream, unparsed, sent_with: Some(0), unsent: Vec::new() }
+    pub(super) fn new(stream: ClientStream, unparsed: UnparsedAnswers) -> HttpConnection {
+        HttpConnection { stream, unparsed, is_navigation: false, sent_with: Some(0), unsent: Vec::new() }
     }
 
-    pub(super) fn stream(&self) -> &TcpStream {
-        &self.stream
+    pub(super) fn tcp(&self) -> &TcpStream {
+        self.stream.tcp()
     }
 
-    pub(super) fn into_stream(self) -> TcpStream {
+    pub(super) fn into_stream(self) -> ClientStream {
         self.stream
     }
 
@@ -58,7 +69,7 @@ impl HttpConnection {
         let counts = ResponseCounts::of_polled()?;
         let is_of_library = counts.active == 0 && self.sent_with == Some(counts.begun);
         let (status, head) = is_of_library.then(|| bare_error(written)).flatten()?;
-        let UnparsedAnswer { headers, body } = (self.unparsed)(status);
+        let UnparsedAnswer { headers, body } = (self.unparsed.answer)(status, self.is_navigation);
         let mut answer = head.to_owned().into_bytes();
         let mut add = |name: &HeaderName, value: &[u8]| {
             answer.extend_from_slice(&[name.as_str().as_bytes(), b": ", value, b"\r\n"].concat());
@@ -102,7 +113,13 @@ fn bare_error(written: &[u8]) -> Option<(StatusCode, String)> {
 
 impl AsyncRead for HttpConnection {
     fn poll_read(mut self: Pin<&mut Self>, cx: &mut Context<'_>, buffer: &mut ReadBuf<'_>) -> Poll<io::Result<()>> {
-        Pin::new(&mut self.stream).poll_read(cx, buffer)
+        let before = buffer.filled().len();
+        let read = Pin::new(&mut self.stream).poll_read(cx, buffer);
+        // Bytes after all answers were sent begin a request. The rest of a head comes later.
+        if self.sent_with.is_some() && buffer.filled().len() > before {
+            self.is_navigation |= (self.unparsed.is_navigation)(&buffer.filled()[before..]);
+        }
+        read
     }
 }
 
@@ -120,7 +137,9 @@ impl AsyncWrite for HttpConnection {
     fn poll_flush(mut self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<io::Result<()>> {
         ready!(self.poll_unsent(cx))?;
         ready!(Pin::new(&mut self.stream).poll_flush(cx))?;
-        self.sent_with = ResponseCounts::of_polled().filter(|counts| counts.active == 0).map(|counts| counts.begun);
+        let sent_with = ResponseCounts::of_polled().filter(|counts| counts.active == 0).map(|counts| counts.begun);
+        self.is_navigation &= sent_with == self.sent_with;
+        self.sent_with = sent_with;
         Poll::Ready(Ok(()))
     }
 

@@ -1,7 +1,7 @@
 //! HTTP server over one listener. Does the work of `actix_web::HttpServer`, which has no hook for
 //! connections that leave HTTP.
 
-use std::{hash::Hash, io, net::TcpListener, time::Duration};
+use std::{hash::Hash, io, net::TcpListener, sync::Arc, time::Duration};
 
 use actix_http::{HttpService, Protocol, Request, Uri, error::DispatchError};
 use actix_service::{IntoServiceFactory, ServiceFactoryExt, fn_service, map_config};
@@ -9,15 +9,16 @@ use actix_web::{
     Error,
     body::MessageBody,
     dev::{AppConfig, Server, ServiceFactory, ServiceResponse},
-    http::StatusCode,
 };
 use rustix::process::{Resource, getrlimit};
-use tokio::net::TcpStream;
-use tracing::{debug, info};
+use rustls::ServerConfig;
+use tokio::{net::TcpStream, time::timeout};
+use tracing::debug;
 
 use super::{
+    client_stream::ClientStream,
     connection_migration::{ConnectionMigrator, counted_connections},
-    http_connection::{HttpConnection, UnparsedAnswer},
+    http_connection::{HttpConnection, UnparsedAnswers},
     keyed_threads::KeyedThreads,
     tcp_connection::TcpConnection,
     ws_transport::upgrade_service,
@@ -47,8 +48,10 @@ pub struct HttpServer<K> {
     pub threads: KeyedThreads,
     /// Returns the key that an address names, if any.
     pub key_of: fn(&Uri) -> Option<K>,
-    /// Returns the answer to a request that cannot be parsed.
-    pub unparsed: fn(StatusCode) -> UnparsedAnswer,
+    /// Answers to requests that cannot be parsed.
+    pub unparsed: UnparsedAnswers,
+    /// `None`: plain HTTP.
+    pub tls: Option<Arc<ServerConfig>>,
 }
 
 impl<K: Hash + Clone + Send + 'static> HttpServer<K> {
@@ -66,7 +69,7 @@ impl<K: Hash + Clone + Send + 'static> HttpServer<K> {
         S::Service: 'static,
         B: MessageBody + 'static,
     {
-        let HttpServer { limits, threads, key_of, unparsed } = self;
+        let HttpServer { limits, threads, key_of, unparsed, tls } = self;
         // `AppConfig` holds the host for generated URLs. No route generates any, so the default
         // suffices.
         let app = move || map_config(app(), |()| AppConfig::default());
@@ -90,21 +93,43 @@ impl<K: Hash + Clone + Send + 'static> HttpServer<K> {
                 .client_request_timeout(limits.header_timeout)
                 .client_disconnect_timeout(DISCONNECT_TIMEOUT)
                 .keep_alive(limits.keep_alive)
-                .on_connect_ext(|connection: &HttpConnection, data| TcpConnection::register(connection.stream(), data))
+                .on_connect_ext(|connection: &HttpConnection, data| TcpConnection::register(connection.tcp(), data))
                 .upgrade(upgrade_service(app(), migrator.clone()))
                 .finish(app());
-            let connections = fn_service(move |stream: TcpStream| async move {
-                // Frames are small. With Nagle's algorithm a frame waits for the acknowledgement of
-                // the last one.
-                if let Err(e) = stream.set_nodelay(true) {
-                    debug!("a connection keeps Nagle's algorithm: {e}");
+            let tls = tls.clone();
+            let connections = fn_service(move |stream: TcpStream| {
+                let tls = tls.clone();
+                async move {
+                    // Frames are small. With Nagle's algorithm a frame waits for the
+                    // acknowledgement of the last one.
+                    if let Err(e) = stream.set_nodelay(true) {
+                        debug!("a connection keeps Nagle's algorithm: {e}");
+                    }
+                    let peer = stream.peer_addr().ok();
+                    let stream = open_stream(stream, tls, limits.header_timeout).await?;
+                    Ok::<_, DispatchError>((HttpConnection::new(stream, unparsed), Protocol::Http1, peer))
                 }
-                let peer = stream.peer_addr().ok();
-                Ok::<_, DispatchError>((HttpConnection::new(stream, unparsed), Protocol::Http1, peer))
             });
             counted_connections(connections.and_then(http), idle_timeout)
         };
         Ok(server.listen("web", listener, connections)?.run())
+    }
+}
+
+/// Performs the TLS handshake within `limit`, if this server has TLS.
+async fn open_stream(
+    stream: TcpStream,
+    tls: Option<Arc<ServerConfig>>,
+    limit: Duration,
+) -> Result<ClientStream, DispatchError> {
+    let Some(tls) = tls else { return Ok(ClientStream::plain(stream)) };
+    match timeout(limit, ClientStream::accept_tls(stream, tls)).await {
+        Ok(Ok(stream)) => Ok(stream),
+        Ok(Err(e)) => {
+            debug!("a TLS handshake failed: {e}");
+            Err(DispatchError::Io(e))
+        }
+        Err(_) => Err(DispatchError::SlowRequestTimeout),
     }
 }
 
@@ -113,7 +138,7 @@ fn connection_limit(configured: usize) -> usize {
     let descriptors = getrlimit(Resource::Nofile).current.map_or(usize::MAX, |soft| soft as usize);
     let limit = max_connections(configured, descriptors);
     if limit < configured {
-        info!(
+        debug!(
             "accepting {limit} connections instead of {configured}: the system allows {descriptors} file descriptors; raise `ulimit -n`"
         );
     }

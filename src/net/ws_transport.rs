@@ -42,12 +42,12 @@ use bytes::{Buf, Bytes, BytesMut};
 use futures::{SinkExt, Stream, future::OptionFuture, stream};
 use tokio::{
     io::AsyncWriteExt,
-    net::TcpStream,
     time::{Instant, Sleep, sleep, timeout},
 };
 
 use self::{frame_check::FrameViolation, oversize_frames::OversizeSplitter};
 use super::{
+    client_stream::ClientStream,
     connection_migration::{ConnectionMigrator, can_migrate},
     http_connection::HttpConnection,
     wake_batch::WakeFlag,
@@ -123,7 +123,7 @@ where
 }
 
 /// Answers a request and drives its connection until the connection closes.
-pub(super) fn serve<S, B>(app: Rc<S>, request: (Request, Framed<TcpStream, Codec>)) -> impl Future<Output = ()>
+pub(super) fn serve<S, B>(app: Rc<S>, request: (Request, Framed<ClientStream, Codec>)) -> impl Future<Output = ()>
 where
     S: Service<Request, Response = ServiceResponse<B>, Error = Error>,
     B: MessageBody + 'static,
@@ -143,7 +143,7 @@ where
 /// Answers the handshake. Returns `None` if the connection has ended with the answer.
 async fn answer_handshake<S, B>(
     app: &S,
-    (request, mut framed): (Request, Framed<TcpStream, Codec>),
+    (request, mut framed): (Request, Framed<ClientStream, Codec>),
 ) -> io::Result<Option<WsTransport>>
 where
     S: Service<Request, Response = ServiceResponse<B>, Error = Error>,
@@ -182,7 +182,7 @@ fn upgrade_error(method: &Method) -> PayloadError {
 }
 
 /// Sends an answer that does not switch protocols.
-async fn send(framed: &mut Framed<TcpStream, Codec>, head: Response<()>, mut body: BoxBody) -> io::Result<()> {
+async fn send(framed: &mut Framed<ClientStream, Codec>, head: Response<()>, mut body: BoxBody) -> io::Result<()> {
     framed.send(Message::Item((head, body.size()))).await?;
     while let Some(chunk) = poll_fn(|cx| Pin::new(&mut body).poll_next(cx)).await {
         framed.send(Message::Chunk(Some(chunk.map_err(|e| io::Error::other(e.to_string()))?))).await?;
@@ -191,7 +191,7 @@ async fn send(framed: &mut Framed<TcpStream, Codec>, head: Response<()>, mut bod
 }
 
 /// Ends the sending side and waits until the client closes its side, at most [`CLOSE_TIMEOUT`].
-async fn hang_up(mut stream: TcpStream) {
+async fn hang_up(mut stream: ClientStream) {
     let closed = async {
         stream.shutdown().await?;
         loop {
@@ -236,7 +236,7 @@ impl Stream for ClientInputStream {
 
 /// Connection between a client and an actor, without HTTP.
 struct WsTransport {
-    stream: TcpStream,
+    stream: ClientStream,
     /// Frames of the actor. Polling the body runs the actor.
     actor: BoxBody,
     actor_finished: bool,
@@ -252,7 +252,7 @@ struct WsTransport {
 }
 
 impl WsTransport {
-    fn new(stream: TcpStream, actor: BoxBody, client_input: Rc<RefCell<ClientInput>>) -> WsTransport {
+    fn new(stream: ClientStream, actor: BoxBody, client_input: Rc<RefCell<ClientInput>>) -> WsTransport {
         let wake_flag = Arc::new(WakeFlag::default());
         let waker = wake_flag.clone().into();
         let (frames, unsent) = (OversizeSplitter::default(), VecDeque::new());
@@ -290,7 +290,7 @@ impl WsTransport {
         loop {
             let is_drained = self.run_actor();
             self.send(cx)?;
-            if self.actor_finished && self.unsent.is_empty() {
+            if self.actor_finished && self.unsent.is_empty() && !self.stream.has_unsent() {
                 return Poll::Ready(Ok(()));
             }
             let can_send_more = !is_drained && self.has_room();
@@ -336,7 +336,7 @@ impl WsTransport {
 
     /// Writes as much as the kernel accepts.
     fn send(&mut self, cx: &mut Context<'_>) -> io::Result<()> {
-        while !self.unsent.is_empty() {
+        while !self.unsent.is_empty() || self.stream.has_unsent() {
             if self.stream.poll_write_ready(cx)?.is_pending() {
                 self.write_stall.get_or_insert_default().wait(cx)?;
                 break;
@@ -353,7 +353,10 @@ impl WsTransport {
         Ok(())
     }
 
-    fn try_send(&self) -> io::Result<usize> {
+    fn try_send(&mut self) -> io::Result<usize> {
+        if self.unsent.is_empty() {
+            return self.stream.try_flush().map(|()| 0);
+        }
         // A plain write is cheaper for the kernel than a vectored one, and nearly all writes have a
         // single buffer.
         if self.unsent.len() == 1 {

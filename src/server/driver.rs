@@ -4,7 +4,7 @@ use std::{sync::Arc, time::Duration};
 
 use greenroom_protocol::observation::AgentState;
 use tokio::time::{Instant, sleep};
-use tracing::{info, warn};
+use tracing::{debug, info, warn};
 
 use super::StartError;
 use crate::{
@@ -46,7 +46,7 @@ impl DriverParts<'_> {
             Some(entry) => self.open_checked(entry).await?,
             None => self.first_usable().await?,
         };
-        info!(driver = chosen.name(), "{}", chosen.isolation());
+        debug!(driver = chosen.name(), "{}", chosen.isolation());
         let others = DRIVERS.into_iter().filter(|entry| entry.name != chosen.name());
         let others = others.map(|entry| {
             let (config, node) = (self.config.clone(), self.node.clone());
@@ -65,7 +65,7 @@ impl DriverParts<'_> {
             };
             match opened {
                 Ok(driver) => return Ok(driver),
-                Err(reason) => info!("{} is not usable, so {} is used: {reason}", entry.title, next.title),
+                Err(reason) => debug!("{} is not usable, so {} is used: {reason}", entry.title, next.title),
             }
         }
         self.open_checked(last).await

@@ -13,6 +13,7 @@ use tracing::error;
 use super::{
     actor::Session,
     effect::Effect,
+    latest::latest_line,
     messages::SessionStopReason,
     pending::{CommitReply, PendingTransition},
     render::RenderedEvents,
@@ -22,7 +23,7 @@ use super::{
 use crate::{
     clock,
     net::wake_batch::with_batched_wakes,
-    store::{AppendBatch, AppendError, ReportMark, Seq, SessionRecord},
+    store::{AppendBatch, AppendError, LatestActivity, ReportMark, Seq, SessionRecord},
     telemetry::metrics::{METRICS, RestartedPart},
 };
 
@@ -53,6 +54,7 @@ impl Session {
         for new_event in new_events {
             self.tail += 1;
             count_interrupt(&new_event);
+            self.note_latest(&new_event);
             ended.extend(rendered.add(new_event, self.tail, &mut self.causes));
         }
         let events = rendered.finish();
@@ -114,6 +116,17 @@ impl Session {
         }));
     }
 
+    /// Updates the record's `latest`.
+    ///
+    /// An action takes the record along to disk, because its command may run for long. Any other
+    /// event leaves the write to the next commit that has the record anyway.
+    fn note_latest(&mut self, new_event: &NewEvent) {
+        let Some(text) = latest_line(new_event) else { return };
+        let record = Arc::make_mut(&mut self.record);
+        record.latest = Some(LatestActivity { seq: self.tail, text });
+        self.record_changed |= matches!(new_event.body, EventBody::Action(_));
+    }
+
     /// Checks that at most `limit` bytes are in flight to disk.
     ///
     /// # Errors
@@ -153,7 +166,8 @@ impl Session {
     ///   that lost the change.
     /// - `repeat_record`: a record without an event is in flight and may still fail.
     fn refresh_record(&mut self, has_content: bool, repeat_record: bool) -> Option<Arc<SessionRecord>> {
-        let changed = repeat_record || self.record_changed || self.state.visible_state() != self.record.state;
+        let is_state_new = self.state.visible_state() != self.record.state;
+        let changed = repeat_record || self.record_changed || is_state_new;
         // If the agent has taken a command and nothing else changed, no write is worth it. The
         // change goes to disk with the next event.
         if !(changed || has_content && self.state_changed) {
@@ -166,7 +180,11 @@ impl Session {
         record.state = self.state.visible_state();
         record.reason = self.state.reason();
         record.journal_usage = self.journal_meter.usage.clone();
-        record.updated_at = clock::now();
+        // A new title or archived mark is no activity. An archived session that comes back keeps
+        // its place in the list.
+        if has_content || is_state_new {
+            record.updated_at = clock::now();
+        }
         Some(self.record.clone())
     }
 

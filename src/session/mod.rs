@@ -25,6 +25,7 @@ mod decide;
 pub mod effect;
 mod handlers;
 mod journal_quota;
+mod latest;
 pub mod messages;
 mod names;
 mod pending;

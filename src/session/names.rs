@@ -1,7 +1,7 @@
 //! Limits of the names that clients give: titles, models, images and directories.
 
 use super::request_error::RequestError;
-use crate::api_schema::{NO_CONTROL_CHARACTERS, api_schema, text};
+use crate::api_schema::{FILLED_LINE, NO_CONTROL_CHARACTERS, api_schema, text};
 
 /// Longest title that a client may give, in characters.
 ///
@@ -23,19 +23,12 @@ api_schema! {
     pub(crate) ModelNameSchema as "ModelName" = text()
         .description(Some(format!("Model, from `GET /api/options`, in at most {MAX_NAME_BYTES} bytes of UTF-8.")))
         .max_length(Some(MAX_NAME_BYTES))
-        .pattern(Some(MODEL_NAME));
+        .pattern(Some(FILLED_LINE));
     pub(crate) DirectorySchema as "Directory" = text()
         .description(Some(format!("Absolute path without `..`, of at most {MAX_NAME_BYTES} bytes of UTF-8.")))
         .max_length(Some(MAX_NAME_BYTES))
         .pattern(Some(DIRECTORY));
 }
-
-/// Pattern of a name that is not blank.
-const MODEL_NAME: &str = concat!(
-    r"^[^\u0000-\u001f\u007f-\u009f]*",
-    r"[^\u0000-\u0020\u007f-\u00a0\u1680\u2000-\u200a\u2028\u2029\u202f\u205f\u3000]",
-    r"[^\u0000-\u001f\u007f-\u009f]*$"
-);
 
 /// Pattern of an absolute path. A part is empty, `.`, or no dots alone, or more than two of them.
 const DIRECTORY: &str = concat!(

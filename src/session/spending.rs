@@ -21,7 +21,7 @@ use crate::{
     clock,
     config::{BudgetConfig, GatewayConfig},
     gateway::{CallDemand, LedgerAnswer, SpendingLedger},
-    store::{DaySpending, SessionId, SessionQuery, SessionRecord, Store, StoreError},
+    store::{ArchiveFilter, DaySpending, SessionId, SessionQuery, SessionRecord, Store, StoreError},
 };
 
 /// Name of the file with the spending of purged sessions, in the data directory. One JSON object a
@@ -98,14 +98,12 @@ impl ServerSpending {
         }
         // By session, so a purge that was cut off after its line counts once.
         let mut spent = self.read_purged()?;
-        for archived in [false, true] {
-            let mut query = SessionQuery { archived: Some(archived), limit: PAGE, ..SessionQuery::default() };
-            loop {
-                let page = store.list(query.clone()).await?;
-                spent.extend(page.items.into_iter().map(|session| (session.record.id, spending_of(&session.record))));
-                let Some(cursor) = page.next_cursor else { break };
-                query.cursor = Some(cursor);
-            }
+        let mut query = SessionQuery { archived: ArchiveFilter::Any, limit: PAGE, ..SessionQuery::default() };
+        loop {
+            let page = store.list(query.clone()).await?;
+            spent.extend(page.items.into_iter().map(|session| (session.record.id, spending_of(&session.record))));
+            let Some(cursor) = page.next_cursor else { break };
+            query.cursor = Some(cursor);
         }
         let mut ledgers = self.ledgers();
         ledgers.begin_day();

@@ -34,9 +34,14 @@ const EMPTY_WORDS: [&str; 24] = [
     "you",
 ];
 
-/// Returns the first line that says something, without markup. Prose precedes code. Empty if the
-/// message has no words.
+/// Returns the title of a session with this first message: its [`headline`].
 pub(super) fn title_of(message: &str) -> String {
+    headline(message, TITLE_CHARS)
+}
+
+/// Returns the first line that says something, without markup, in at most `limit` characters. Prose
+/// precedes code. Empty if the message has no words.
+pub(super) fn headline(message: &str, limit: usize) -> String {
     let (mut prose, mut code, mut fence) = (None, None, None);
     for line in message.lines() {
         match (fence, code_fence(line)) {
@@ -47,13 +52,13 @@ pub(super) fn title_of(message: &str) -> String {
             (None, None) => {
                 let words = words_of(line);
                 if words.as_deref().is_some_and(says_something) {
-                    return shorten(&words.unwrap_or_default());
+                    return shorten(&words.unwrap_or_default(), limit);
                 }
                 prose = prose.or(words);
             }
         }
     }
-    shorten(&code.or(prose).unwrap_or_default())
+    shorten(&code.or(prose).unwrap_or_default(), limit)
 }
 
 /// Returns the fence if the line begins or ends a block of code.
@@ -106,9 +111,10 @@ fn says_something(words: &str) -> bool {
     words.any(|word| !EMPTY_WORDS.contains(&word.to_lowercase().as_str()))
 }
 
-fn shorten(text: &str) -> String {
-    let Some((end, _)) = text.char_indices().nth(TITLE_CHARS) else { return text.to_owned() };
-    let head: String = text[..end].chars().take(TITLE_CHARS - 1).collect();
+/// Returns the text in at most `limit` characters. A cut text ends with `…`, at a word if possible.
+pub(super) fn shorten(text: &str, limit: usize) -> String {
+    let Some((end, _)) = text.char_indices().nth(limit) else { return text.to_owned() };
+    let head: String = text[..end].chars().take(limit - 1).collect();
     let word_end = head.rfind(' ').filter(|at| head[..*at].chars().count() >= MIN_CHARS).unwrap_or(head.len());
     format!("{}…", head[..word_end].trim_end())
 }

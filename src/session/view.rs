@@ -36,11 +36,19 @@ pub struct SessionView {
     pub usage: UsageTotals,
     pub budget_usd: Option<f64>,
     pub archived: bool,
+    /// Newest thing that the session did: a message, a command or a failure, in one line of plain
+    /// text.
+    #[schema(max_length = 120)]
+    pub latest: Option<String>,
+    /// Number of the event that `latest` describes.
+    #[schema(value_type = Option<u64>)]
+    pub latest_seq: Option<Seq>,
 }
 
 impl SessionView {
     pub fn new(snapshot: &SessionSnapshot, attached: usize) -> SessionView {
         let record = snapshot.record.clone();
+        let (latest, latest_seq) = record.latest.map(|latest| (latest.text, latest.seq)).unzip();
         SessionView {
             id: record.id,
             title: record.title,
@@ -58,6 +66,8 @@ impl SessionView {
             usage: record.usage,
             budget_usd: record.budget_usd,
             archived: record.archived,
+            latest,
+            latest_seq,
         }
     }
 }

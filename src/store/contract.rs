@@ -10,8 +10,8 @@ use futures::{StreamExt, stream::FuturesOrdered};
 use greenroom_protocol::observation::AgentState;
 
 use super::{
-    AppendBatch, AppendError, CreateOutcome, JournalEvent, JournalUsage, ReadLimit, ReportMark, Seq, SessionId,
-    SessionQuery, SessionRecord, SessionSnapshot, Store, StoreError, StoredEvent, UsageTotals,
+    AppendBatch, AppendError, ArchiveFilter, CreateOutcome, JournalEvent, JournalUsage, ReadLimit, ReportMark, Seq,
+    SessionId, SessionQuery, SessionRecord, SessionSnapshot, Store, StoreError, StoredEvent, UsageTotals,
 };
 
 /// Generates one test per rule. `$fresh` returns a guard and an empty store that lives as long.
@@ -70,6 +70,7 @@ pub(crate) fn record(title: &str) -> SessionRecord {
         spent_on: None,
         reported_budget_usd: None,
         journal_usage: JournalUsage::default(),
+        latest: None,
         further_models: Vec::new(),
         archived: false,
         idempotency_key: None,
@@ -246,7 +247,12 @@ pub(super) async fn list_searches_filters_and_pages(store: Arc<impl Store>) {
         titles(SessionQuery { state: Some(AgentState::Running), ..SessionQuery::default() }).await,
         ["Fix Bug 3"]
     );
-    assert_eq!(titles(SessionQuery { archived: Some(true), ..SessionQuery::default() }).await, ["Fix Bug 6"]);
+    assert_eq!(
+        titles(SessionQuery { archived: ArchiveFilter::Archived, ..SessionQuery::default() }).await,
+        ["Fix Bug 6"]
+    );
+    let any = SessionQuery { archived: ArchiveFilter::Any, ..SessionQuery::default() };
+    assert_eq!(store.list(any).await.unwrap().total, all.total + 1);
 
     let mut paged = Vec::new();
     let mut query = SessionQuery { limit: 4, ..SessionQuery::default() };

@@ -5,7 +5,8 @@ use std::collections::HashMap;
 use greenroom_protocol::observation::AgentState;
 
 use super::{
-    SessionId, SessionListing, SessionQuery, SessionRecord, SessionSnapshot, StoreError, session_change::SessionEntry,
+    ArchiveFilter, SessionId, SessionListing, SessionQuery, SessionRecord, SessionSnapshot, StoreError,
+    session_change::SessionEntry,
 };
 
 /// Page size of a query that names none.
@@ -73,7 +74,12 @@ pub(super) fn has_agent(state: AgentState) -> bool {
 }
 
 fn matches(record: &SessionRecord, query: &SessionQuery, text: Option<&str>) -> bool {
-    record.archived == query.archived.unwrap_or(false)
+    let is_listed = match query.archived {
+        ArchiveFilter::Active => !record.archived,
+        ArchiveFilter::Archived => record.archived,
+        ArchiveFilter::Any => true,
+    };
+    is_listed
         && query.state.is_none_or(|state| record.state == state)
         && text.is_none_or(|text| {
             record.title.to_lowercase().contains(text) || record.id.to_string().to_lowercase().contains(text)

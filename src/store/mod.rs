@@ -116,6 +116,9 @@ pub struct SessionRecord {
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub further_models: Vec<String>,
     pub archived: bool,
+    /// Newest thing that the session did. Absent in records of earlier versions.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub latest: Option<LatestActivity>,
     /// Idempotency key of the client request that created the session (`Idempotency-Key`).
     #[serde(default)]
     #[serde(rename = "key")]
@@ -131,6 +134,15 @@ impl SessionRecord {
     pub fn models(&self) -> Vec<String> {
         std::iter::once(&self.model).chain(&self.further_models).cloned().collect()
     }
+}
+
+/// Newest thing that a session did, for lists.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+pub struct LatestActivity {
+    /// Number of the event.
+    pub seq: Seq,
+    /// Plain text in one line of at most 120 characters.
+    pub text: String,
 }
 
 /// Cost of one day.
@@ -263,11 +275,20 @@ pub struct SessionQuery {
     /// Part of the title or of the id, case-insensitive.
     pub text: Option<String>,
     pub state: Option<AgentState>,
-    pub archived: Option<bool>,
+    pub archived: ArchiveFilter,
     /// Page size. 0 means [`DEFAULT_PAGE_SIZE`]; the maximum is [`MAX_PAGE_SIZE`].
     pub limit: usize,
     /// End of the previous page: its `next_cursor`.
     pub cursor: Option<String>,
+}
+
+/// Sessions that a list takes, by their archived mark.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
+pub enum ArchiveFilter {
+    #[default]
+    Active,
+    Archived,
+    Any,
 }
 
 /// Page of sessions, newest activity first.

@@ -49,6 +49,15 @@ pub(super) fn text(name: &str) -> Cow<'static, str> {
     String::from_utf8_lossy(&ASSETS[name].plain)
 }
 
+/// Returns the name of the style sheet, which has a content hash.
+///
+/// # Panics
+/// If the UI has no style sheet. Each build has one.
+pub(super) fn stylesheet() -> &'static str {
+    let is_style = |name: &&String| name.starts_with("assets/style-") && name.ends_with(".css");
+    ASSETS.keys().find(is_style).expect("each build of the UI has a style sheet")
+}
+
 /// Returns the embedded file of this name.
 pub(super) fn find(name: &str) -> Option<&'static UiAsset> {
     ASSETS.get(name)

@@ -15,7 +15,7 @@ use actix_web::{
 use greenroom_protocol::client::ErrorBody;
 use serde::Serialize;
 
-use super::auth::AuthError;
+use super::{auth::AuthError, shell::error_page};
 use crate::{
     api_schema::ErrorBodySchema,
     net::{WsHandshakeError, check_ws_handshake},
@@ -89,35 +89,9 @@ impl ApiError {
 }
 
 impl ApiError {
-    /// Returns the error as an HTML page for a person in a browser. The page loads nothing: the
-    /// content security policy allows no inline style.
-    pub(super) fn error_page(&self) -> String {
-        let title = self.status.canonical_reason().unwrap_or("Failed");
-        // The message can contain anything that the client sent. Text between two backticks is
-        // code.
-        let message = self.message.replace('&', "&amp;").replace('<', "&lt;");
-        let parts = message.split('`').enumerate();
-        let message: String = parts
-            .map(|(at, part)| if at % 2 == 1 { format!("<code>{part}</code>") } else { part.to_owned() })
-            .collect();
-        let way_out = match self.status {
-            StatusCode::NOT_FOUND => r#"<p><a href="/">Go to the sessions</a></p>"#,
-            _ => "",
-        };
-        format!(
-            r#"<!doctype html>
-<html lang="en">
-<meta charset="utf-8">
-<meta name="viewport" content="width=device-width">
-<meta name="color-scheme" content="light dark">
-<title>{title} · Greenroom</title>
-<main>
-<h1>{title}</h1>
-<p>{message}</p>{way_out}
-</main>
-</html>
-"#
-        )
+    /// Returns the error as an HTML page for a person in a browser.
+    pub(super) fn error_page(&self, base_path: &str, preferences: &str) -> String {
+        error_page(self.status, &self.message, base_path, preferences)
     }
 }
 
@@ -204,8 +178,12 @@ impl From<AuthError> for ApiError {
     fn from(error: AuthError) -> ApiError {
         let (status, code) = match error {
             AuthError::Host(_) => (StatusCode::FORBIDDEN, "foreign_host"),
-            AuthError::Origin(_) | AuthError::CookieAlone => (StatusCode::FORBIDDEN, "foreign_origin"),
-            AuthError::NoToken | AuthError::WrongToken => (StatusCode::UNAUTHORIZED, "unauthenticated"),
+            AuthError::Origin(_) | AuthError::NoOrigin => (StatusCode::FORBIDDEN, "foreign_origin"),
+            AuthError::NoToken
+            | AuthError::WrongToken
+            | AuthError::NoSecret
+            | AuthError::SignedOut
+            | AuthError::BadTicket => (StatusCode::UNAUTHORIZED, "unauthenticated"),
             AuthError::NotJson => (StatusCode::UNSUPPORTED_MEDIA_TYPE, "not_json"),
         };
         ApiError::new(status, code, error.to_string())

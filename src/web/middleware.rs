@@ -10,10 +10,9 @@ use std::{
 use actix_web::{
     Error, FromRequest, HttpMessage, HttpResponse, ResponseError,
     body::{BodySize, BoxBody, MessageBody},
-    cookie::{Cookie, SameSite, time::Duration},
     dev::{ServiceRequest, ServiceResponse},
     http::{
-        Method, StatusCode,
+        Method, StatusCode, Uri,
         header::{self, HeaderMap, HeaderName, HeaderValue},
     },
     middleware::Next,
@@ -23,13 +22,17 @@ use percent_encoding::percent_decode_str;
 
 use super::{
     assets,
-    auth::{Auth, AuthDecision, AuthError, RequestAccess, RequestBodyKind, RequestFacts, RouteClass},
+    auth::{Auth, AuthDecision, AuthError, ClientProof, RequestAccess, RequestBodyKind, RequestFacts, RouteClass},
+    client_facts::{ClientFacts, is_https},
     error::{ApiError, bad_handshake, check_handshake},
-    request::{AuthenticatedRequest, accepts},
+    request::{SignInLink, accepts, single_header},
+    shell::{is_navigation_head, preferences},
+    tickets::without_ticket,
 };
 use crate::{
+    data::AccessGrant,
     frontend,
-    net::{ActiveResponse, UnparsedAnswer, apply_body_timeout},
+    net::{ActiveResponse, UnparsedAnswer, UnparsedAnswers, apply_body_timeout},
     telemetry::metrics::{METRICS, OTHER},
 };
 
@@ -39,18 +42,15 @@ pub(super) async fn authorize(
     next: Next<impl MessageBody + 'static>,
 ) -> Result<ServiceResponse<BoxBody>, Error> {
     let auth = req.app_data::<Data<Auth>>().expect("`register` adds `Auth` as application data").clone();
-    let grant = auth.grant();
     apply_body_timeout(&mut req);
-    match decide(&auth, &req) {
-        decision @ (AuthDecision::Pass | AuthDecision::PassAuthenticated) => {
-            req.extensions_mut().insert(grant);
-            if decision == AuthDecision::PassAuthenticated {
-                req.extensions_mut().insert(AuthenticatedRequest);
-            }
+    let (decision, grant) = decide(&auth, &req);
+    match decision {
+        AuthDecision::Pass(proof) => {
+            admit(&mut req, proof, grant);
             Ok(next.call(req).await?.map_into_boxed_body())
         }
-        AuthDecision::PassCrossOrigin(origin) => {
-            req.extensions_mut().insert(grant);
+        AuthDecision::PassCrossOrigin(origin, proof) => {
+            admit(&mut req, proof, grant);
             let mut response = next.call(req).await?.map_into_boxed_body();
             allow_origin(response.headers_mut(), &origin);
             Ok(response)
@@ -64,8 +64,8 @@ pub(super) async fn authorize(
             Ok(req.into_response(response))
         }
         AuthDecision::SignIn => {
-            let response = sign_in(&auth, &req);
-            Ok(req.into_response(response))
+            req.extensions_mut().insert(SignInLink);
+            Ok(next.call(req).await?.map_into_boxed_body())
         }
         AuthDecision::Reject(error) => reject(&auth, req, error).await,
         AuthDecision::RejectCrossOrigin(origin, error) => {
@@ -76,12 +76,31 @@ pub(super) async fn authorize(
     }
 }
 
-async fn reject(auth: &Auth, req: ServiceRequest, error: AuthError) -> Result<ServiceResponse<BoxBody>, Error> {
-    if let (AuthError::WrongToken, Some(peer)) = (&error, req.peer_addr()) {
-        auth.wrong_tokens().hold_back(peer.ip()).await;
+/// Hands an admitted client's proof and grant to the handlers. No handler sees a ticket.
+fn admit(req: &mut ServiceRequest, proof: ClientProof, grant: AccessGrant) {
+    let mut extensions = req.extensions_mut();
+    extensions.insert(grant);
+    extensions.insert(proof);
+    drop(extensions);
+    if proof == ClientProof::Ticket
+        && let Ok(address) = without_ticket(&address_of(req)).parse::<Uri>()
+    {
+        req.head_mut().uri = address;
     }
+}
+
+async fn reject(auth: &Auth, req: ServiceRequest, error: AuthError) -> Result<ServiceResponse<BoxBody>, Error> {
+    if let (AuthError::WrongToken, Some(address)) = (&error, ClientFacts::of(req.request()).address()) {
+        auth.wrong_tokens().hold_back(address).await;
+    }
+    // A person who mistypes an address is not asked for a token.
+    let is_missing = error.is_unauthenticated() && is_page_navigation(&req) && req.match_pattern().is_none();
     match error {
-        AuthError::NoToken | AuthError::WrongToken if is_socket_handshake(&req) && !reads_status(&req) => {
+        error if is_missing && error != AuthError::WrongToken => {
+            let not_found = ApiError::of_status(StatusCode::NOT_FOUND, req.method().as_str(), req.path());
+            Ok(req.error_response(not_found))
+        }
+        error if error.is_unauthenticated() && is_socket_handshake(&req) && !reads_status(&req) => {
             let (req, mut payload) = req.into_parts();
             let body = Payload::from_request(&req, &mut payload).await?;
             let socket = check_handshake(&req)
@@ -89,34 +108,66 @@ async fn reject(auth: &Auth, req: ServiceRequest, error: AuthError) -> Result<Se
             let response = socket.unwrap_or_else(|e| e.error_response());
             Ok(ServiceResponse::new(req, response))
         }
-        AuthError::Host(_)
-        | AuthError::Origin(_)
-        | AuthError::NoToken
-        | AuthError::WrongToken
-        | AuthError::CookieAlone
-        | AuthError::NotJson => Ok(req.error_response(ApiError::from(error))),
+        error => Ok(req.error_response(ApiError::from(error))),
     }
 }
 
-fn decide(auth: &Auth, req: &ServiceRequest) -> AuthDecision {
-    let cookie = req.cookie(&auth.cookie_name());
-    let query = query_token(req.query_string());
-    let host = single_header(req.headers(), header::HOST);
-    auth.authorize(&RequestFacts {
-        route: route_class(req),
+/// Decides on a request. The grant ends with what admitted the client.
+fn decide(auth: &Auth, req: &ServiceRequest) -> (AuthDecision, AccessGrant) {
+    let of_token = auth.token_grant();
+    let client = ClientFacts::of(req.request());
+    let is_https = is_https(auth, req.request());
+    let cookie = req.cookie(&auth.cookie_name(is_https));
+    let address = address_of(req);
+    let secret_header = HeaderName::from_static(SECRET_HEADER);
+    let secret = optional_header(req.headers(), secret_header).or_else(|| socket_secret(req));
+    let facts = RequestFacts {
+        route: if client.is_open_monitoring(req.request()) { RouteClass::Health } else { route_class(req) },
         access: match *req.method() {
             Method::GET | Method::HEAD => RequestAccess::Read,
             Method::OPTIONS => RequestAccess::Preflight,
             _ => RequestAccess::Write,
         },
-        host,
+        host: client.host(),
+        is_https,
         origin: optional_header(req.headers(), header::ORIGIN),
         fetch_site: optional_header(req.headers(), HeaderName::from_static("sec-fetch-site")),
         bearer: optional_header(req.headers(), header::AUTHORIZATION).map(bearer_token),
-        query: query.as_deref(),
+        query: query_value(req.query_string(), "token"),
         cookie: cookie.as_ref().map(|cookie| cookie.value()),
+        secret,
+        ticket: query_value(req.query_string(), "ticket").filter(|_| *req.method() == Method::GET),
+        address: &address,
         body: body_kind(req.method(), req.headers()),
-    })
+    };
+    let decision = auth.authorize(&facts);
+    let proof = match &decision {
+        AuthDecision::Pass(proof) | AuthDecision::PassCrossOrigin(_, proof) => *proof,
+        AuthDecision::AnswerPreflight(_)
+        | AuthDecision::SignIn
+        | AuthDecision::Reject(_)
+        | AuthDecision::RejectCrossOrigin(..) => ClientProof::None,
+    };
+    match auth.grant_of(proof, &facts, of_token.clone()) {
+        Ok(grant) => (decision, grant),
+        Err(error) => (AuthDecision::Reject(error), of_token),
+    }
+}
+
+/// Header with the secret of the page's browser.
+const SECRET_HEADER: &str = "x-greenroom-secret";
+
+/// Returns the secret among the protocols that a socket's handshake offers: `secret.VALUE`. A page
+/// can set no header of a handshake.
+fn socket_secret(req: &ServiceRequest) -> Option<&str> {
+    let offered = optional_header(req.headers(), header::SEC_WEBSOCKET_PROTOCOL)?;
+    let is_socket = route_class(req) == RouteClass::Socket;
+    offered.split(',').filter(|_| is_socket).find_map(|protocol| protocol.trim().strip_prefix("secret."))
+}
+
+/// Returns path and query of a request.
+fn address_of(req: &ServiceRequest) -> String {
+    req.uri().path_and_query().map_or_else(String::new, |address| address.as_str().to_owned())
 }
 
 /// Returns true for a WebSocket handshake. A script in a browser sees the close code of a socket,
@@ -137,6 +188,8 @@ fn reads_status(req: &ServiceRequest) -> bool {
 fn is_page_navigation(req: &ServiceRequest) -> bool {
     let path = req.match_info().as_str();
     let is_for_clients = path == "/api" || path.starts_with("/api/") || route_class(req) == RouteClass::Socket;
+    // Only a browser that follows a link has a ticket.
+    let is_for_clients = is_for_clients && query_value(req.query_string(), "ticket").is_none();
     matches!(*req.method(), Method::GET | Method::HEAD) && !is_for_clients && accepts(req.headers(), "text/html")
 }
 
@@ -148,17 +201,11 @@ fn route_class(req: &ServiceRequest) -> RouteClass {
     match path {
         "/healthz" => RouteClass::Health,
         "/ws" => RouteClass::Socket,
+        "/api/sign-in" => RouteClass::SignIn,
         path if path.starts_with("/ws/") => RouteClass::Socket,
         path if assets::is_page(path) => RouteClass::Page,
         _ => RouteClass::Api,
     }
-}
-
-/// Returns the value of a header. `None` if the header is missing, not text, or repeated.
-fn single_header(headers: &HeaderMap, name: HeaderName) -> Option<&str> {
-    let mut values = headers.get_all(name);
-    let first = values.next()?.to_str().ok()?;
-    values.next().is_none().then_some(first)
 }
 
 /// Returns the value of an optional header. A repeated or non-text header yields an empty value,
@@ -189,33 +236,10 @@ fn bearer_token(value: &str) -> &str {
     }
 }
 
-fn query_token(query: &str) -> Option<String> {
-    query_pairs(query).find(|(name, _)| *name == "token").map(|(_, value)| value.to_owned())
-}
-
-fn query_pairs(query: &str) -> impl Iterator<Item = (&str, &str)> {
-    query.split('&').filter(|pair| !pair.is_empty()).map(|pair| pair.split_once('=').unwrap_or((pair, "")))
-}
-
-/// Exchanges the token in the address for the cookie.
-fn sign_in(auth: &Auth, req: &ServiceRequest) -> HttpResponse {
-    let host = single_header(req.headers(), header::HOST).unwrap_or_default();
-    let cookie = Cookie::build(auth.cookie_name(), auth.cookie_value())
-        .path("/")
-        .http_only(true)
-        .same_site(SameSite::Strict)
-        .secure(auth.is_tls(host))
-        .max_age(Duration::days(400))
-        .finish();
-    let query: Vec<_> =
-        req.query_string().split('&').filter(|pair| !pair.is_empty() && !pair.starts_with("token=")).collect();
-    // The path begins with exactly one slash. `//evil.test` is not a page, so the router does not
-    // send it here.
-    let address = match query.is_empty() {
-        true => req.path().to_owned(),
-        false => format!("{}?{}", req.path(), query.join("&")),
-    };
-    HttpResponse::SeeOther().insert_header((header::LOCATION, address)).cookie(cookie).finish()
+/// Returns the first value of this name in a query.
+fn query_value<'a>(query: &'a str, name: &str) -> Option<&'a str> {
+    let mut pairs = query.split('&').map(|pair| pair.split_once('=').unwrap_or((pair, "")));
+    pairs.find(|(key, _)| *key == name).map(|(_, value)| value)
 }
 
 /// Headers of the answer to a preflight.
@@ -293,10 +317,20 @@ fn add_security_headers(headers: &mut HeaderMap) {
     }
 }
 
+/// Returns the answers to requests that cannot be parsed.
+pub(super) fn unparsed_answers() -> UnparsedAnswers {
+    UnparsedAnswers { is_navigation: is_navigation_head, answer: answer_unparsed }
+}
+
 /// Answers a request that cannot be parsed. No other middleware sees such a request.
-pub(super) fn answer_unparsed(status: StatusCode) -> UnparsedAnswer {
+fn answer_unparsed(status: StatusCode, is_navigation: bool) -> UnparsedAnswer {
     count_request(None, status);
-    let mut response = ApiError::unparsed(status).error_response();
+    let error = ApiError::unparsed(status);
+    let mut response = error.error_response();
+    if is_navigation {
+        response = response.set_body(BoxBody::new(error.error_page("", "")));
+        response.headers_mut().insert(header::CONTENT_TYPE, HeaderValue::from_static("text/html; charset=utf-8"));
+    }
     add_security_headers(response.headers_mut());
     let headers = response.headers().clone();
     UnparsedAnswer { headers, body: response.into_body().try_into_bytes().unwrap_or_default() }
@@ -346,9 +380,10 @@ fn with_error_body(response: ServiceResponse<BoxBody>, method: &Method, path: &s
 
 /// Replaces the body of a failure by an HTML page. Other answers stay unchanged.
 fn with_error_page(response: ServiceResponse<BoxBody>) -> ServiceResponse<BoxBody> {
-    let Some(page) = response.response().error().and_then(|error| error.as_error()).map(ApiError::error_page) else {
-        return response;
-    };
+    let base_path = ClientFacts::of(response.request()).base_path().to_owned();
+    let preferences = preferences(response.request());
+    let error = response.response().error().and_then(|error| error.as_error());
+    let Some(page) = error.map(|error: &ApiError| error.error_page(&base_path, &preferences)) else { return response };
     response.map_body(|head, _| {
         head.headers_mut().insert(header::CONTENT_TYPE, HeaderValue::from_static("text/html; charset=utf-8"));
         BoxBody::new(page)

@@ -7,10 +7,14 @@
 //! | module | content |
 //! |---|---|
 //! | [`wrong_tokens`] | delays and reports requests with a wrong token |
+//! | [`tickets`] | admissions of one address, for links that a browser follows itself |
 //! | [`auth`] | decides whether a request passes; pure |
+//! | [`assets`] · [`shell`] | files of the UI; markup around the application and around errors |
 //! | [`error`] | failures, as one JSON form and as a page for a browser |
-//! | [`assets`] | files of the UI |
+//! | [`search`] | search through the events of all sessions |
 //! | [`request`] · [`state`] | parts of a request; parts of the server that the routes use |
+//! | [`client_facts`] | address, scheme and host of the client behind proxies; the base path |
+//! | [`sign_in`] | cookie and name of a browser that signs in |
 //! | [`event_reads`] · [`event_stream`] | reads of the journal; server-sent events |
 //! | [`middleware`] | authorizes each request; sets security headers and the form of errors |
 //! | [`route_table`] | registers routes, and keeps router and OpenAPI document equal |
@@ -19,7 +23,7 @@
 //!
 //! See docs/internals/sockets.md for the sockets.
 
-use std::net::TcpListener;
+use std::{net::TcpListener, sync::Arc};
 
 use actix_web::{
     App, Error,
@@ -33,6 +37,7 @@ use crate::net::{HttpLimits, HttpServer, KeyedThreads};
 
 mod assets;
 mod auth;
+mod client_facts;
 mod error;
 mod event_reads;
 mod event_stream;
@@ -41,18 +46,23 @@ mod openapi;
 mod request;
 mod route_table;
 mod routes;
+mod search;
+mod shell;
+mod sign_in;
 mod state;
 #[cfg(test)]
 mod tests;
+mod tickets;
 mod wrong_tokens;
 
 pub use auth::Auth;
 use route_table::{RouteTable, readable};
 use routes::{page, sockets};
+pub use search::SearchLimiter;
 pub use state::WebServices;
 
-/// Starts the HTTP server on `listener`, with WebSockets on `threads`. Handles no signals: the
-/// caller does.
+/// Starts the HTTP server on `listener`, with WebSockets on `threads`, and with TLS if `tls` is
+/// given. Handles no signals: the caller does.
 ///
 /// # Errors
 /// The listener cannot be registered with the server.
@@ -61,6 +71,7 @@ pub fn serve(
     auth: Auth,
     threads: KeyedThreads,
     listener: TcpListener,
+    tls: Option<Arc<rustls::ServerConfig>>,
 ) -> std::io::Result<Server> {
     let config = &services.config.server;
     let limits = HttpLimits {
@@ -70,7 +81,7 @@ pub fn serve(
         keep_alive: config.keep_alive.0,
     };
     let (services, auth) = (Data::new(services), Data::new(auth));
-    HttpServer { limits, threads, key_of: sockets::session_in_address, unparsed: middleware::answer_unparsed }
+    HttpServer { limits, threads, key_of: sockets::session_in_address, unparsed: middleware::unparsed_answers(), tls }
         .serve(listener, move || application(services.clone(), auth.clone()))
 }
 
@@ -85,7 +96,8 @@ fn application(
     let app = App::new()
         .wrap(from_fn(middleware::require_utf8))
         .wrap(from_fn(middleware::authorize))
-        .wrap(from_fn(middleware::security_headers));
+        .wrap(from_fn(middleware::security_headers))
+        .wrap(from_fn(client_facts::strip_base_path));
     app.configure(move |app| register(app, services, auth))
 }
 
@@ -103,7 +115,6 @@ fn register(app: &mut ServiceConfig, services: Data<WebServices>, auth: Data<Aut
     table
         .undocumented(readable("/ws", sockets::session))
         .undocumented(readable("/ws/sessions/{id}/chat", sockets::chat))
-        .undocumented(readable("/sessions/{id}", page::session).default_service(web::to(page::serve)))
         .undocumented(readable("/api/openapi.json", openapi::document))
         .undocumented(web::resource("/api/docs").to(page::serve))
         // Last: takes each address below `/api` that has no route.

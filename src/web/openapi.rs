@@ -1,6 +1,6 @@
 //! OpenAPI document, generated from the documented routes.
 
-use actix_web::{HttpResponse, Responder, http::StatusCode};
+use actix_web::{HttpResponse, Responder, http::StatusCode, web::Data};
 use serde_json::Value;
 use utoipa::{
     Modify, OpenApi, ToSchema,
@@ -12,7 +12,7 @@ use utoipa::{
     },
 };
 
-use super::{error::ErrorAnswer, request::IdempotencyKeySchema, routes};
+use super::{error::ErrorAnswer, request::IdempotencyKeySchema, routes, state::WebServices};
 use crate::{api_schema::wire_schemas, sandbox::WorkspacePathSchema, store::SessionId};
 
 #[derive(OpenApi)]
@@ -28,6 +28,7 @@ use crate::{api_schema::wire_schemas, sandbox::WorkspacePathSchema, store::Sessi
         (name = "journal", description = "Events of a session, and their large contents."),
         (name = "files", description = "Files of a session's workspace."),
         (name = "admin", description = "Views for operators."),
+        (name = "access", description = "Sign-in of browsers, and tickets for links that a browser follows itself."),
         (name = "options", description = "Values that a client can offer its user."),
         (name = "health", description = "Endpoints for monitoring.")
     ),
@@ -210,7 +211,10 @@ pub(super) fn build() -> Value {
     document
 }
 
-/// Returns the OpenAPI document, `GET /api/openapi.json`.
-pub(super) async fn document() -> impl Responder {
-    HttpResponse::Ok().json(build())
+/// Returns the OpenAPI document, `GET /api/openapi.json`. Its server is the origin that the
+/// document comes from, with the base path.
+pub(super) async fn document(services: Data<WebServices>) -> impl Responder {
+    let mut document = build();
+    document["servers"][0]["url"] = format!("{}/", services.config.server.base_path.as_str()).into();
+    HttpResponse::Ok().json(document)
 }

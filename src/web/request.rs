@@ -1,5 +1,4 @@
-//! Parts of a request: session id, file path, query, idempotency key, accepted types,
-//! authentication.
+//! Parts of a request: session id, file path, query, idempotency key, accepted types.
 
 use std::{
     borrow::Cow,
@@ -10,7 +9,7 @@ use std::{
 use actix_web::{
     FromRequest, HttpRequest,
     dev::Payload,
-    http::header::{self, HeaderMap},
+    http::header::{self, HeaderMap, HeaderName},
 };
 use greenroom_protocol::REQUEST_ID_LIMIT;
 use percent_encoding::percent_decode_str;
@@ -40,9 +39,16 @@ pub(super) fn accepts(headers: &HeaderMap, kind: &str) -> bool {
     accept.split(',').any(|accepted| accepted.split(';').next().is_some_and(|accepted| accepted.trim() == kind))
 }
 
-/// Marks a request for a page: the client is authenticated and may see data.
+/// Returns the value of a header. `None` if the header is missing, not text, or repeated.
+pub(super) fn single_header(headers: &HeaderMap, name: HeaderName) -> Option<&str> {
+    let mut values = headers.get_all(name);
+    let first = values.next()?.to_str().ok()?;
+    values.next().is_none().then_some(first)
+}
+
+/// Marks a request for a page whose address has the token: the sign-in link.
 #[derive(Clone, Copy)]
-pub(super) struct AuthenticatedRequest;
+pub(super) struct SignInLink;
 
 /// Session that the path names.
 pub(super) struct SessionPath(pub SessionId);

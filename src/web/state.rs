@@ -4,7 +4,7 @@ use std::sync::Arc;
 
 use actix::Addr;
 
-use super::error::ApiError;
+use super::{error::ApiError, search::SearchLimiter};
 use crate::{
     actor_registry::ActorRegistry,
     config::Config,
@@ -23,6 +23,7 @@ pub struct WebServices {
     pub directory: Addr<Directory>,
     pub sweeper: Addr<Sweeper>,
     pub start_limiter: Arc<StartLimiter>,
+    pub search_limiter: SearchLimiter,
     pub sockets: Arc<frontend::FrontendServices>,
     pub store: Arc<dyn Store>,
     pub actor_registry: ActorRegistry,

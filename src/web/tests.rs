@@ -1,4 +1,5 @@
 mod access;
+mod browsers;
 mod contract;
 mod errors;
 mod files;
@@ -6,6 +7,7 @@ mod fixture;
 mod openapi;
 mod operators;
 mod pages;
+mod search;
 mod sessions;
 mod unreadable;
 

@@ -6,4 +6,5 @@ import "./dom/strayDrops";
 import "./dom/restoreFocus";
 import "./state/orphanedEdits";
 import "./state/notifications";
+import "./state/seenSessions";
 import "./state/titleBadge";

@@ -1,6 +1,8 @@
 // Settings that affect the first paint. Cookies let the server render them into the page before the
 // script runs.
 
+import { basePath } from "./basePath";
+
 const YEAR_S = 365 * 24 * 60 * 60;
 
 /** Returns the stored value if it is among the `known` values. */
@@ -10,5 +12,5 @@ export function readCookie<T extends string>(name: string, known: readonly T[]):
 
 /** Stores a value for a year. `null` removes the cookie. */
 export function writeCookie(name: string, value: string | null): void {
-  document.cookie = `${name}=${value ?? ""}; Path=/; SameSite=Lax; Max-Age=${value === null ? 0 : YEAR_S}`;
+  document.cookie = `${name}=${value ?? ""}; Path=${basePath || "/"}; SameSite=Lax; Max-Age=${value === null ? 0 : YEAR_S}`;
 }

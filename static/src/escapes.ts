@@ -5,11 +5,11 @@
 const COLOUR = /\x1b\[[\d;:]*m/y;
 /**
  * Any other sequence: strings to their end (titles, clipboards, links), control sequences, short
- * ones, lone controls. A string ends at the next sequence at the latest. This bound avoids
- * quadratic scanning.
+ * ones, lone controls. A string ends at the next sequence or at the end of its line at the latest.
+ * An unterminated one hides no further line. This bound also avoids quadratic scanning.
  */
 const OTHER =
-  /(?:\x1b[\]PX^_]|[\x90\x98\x9d-\x9f])[^\x07\x1b\x9c]*(?:\x07|\x1b\\|\x9c|(?=\x1b)|$)|(?:\x1b\[|\x9b)[0-?]*[ -/]*(?:[@-~]|$)|\x1b[ -/]*(?:[0-~]|$)|[\x00-\x08\x0b\x0c\x0e-\x1f\x7f-\x9f]/y;
+  /(?:\x1b[\]PX^_]|[\x90\x98\x9d-\x9f])[^\x07\x1b\x9c\n]*(?:\x07|\x1b\\|\x9c|(?=[\x1b\n])|$)|(?:\x1b\[|\x9b)[0-?]*[ -/]*(?:[@-~]|$)|\x1b[ -/]*(?:[0-~]|$)|[\x00-\x08\x0b\x0c\x0e-\x1f\x7f-\x9f]/y;
 const CONTROL = /[\x00-\x08\x0b\x0c\x0e-\x1f\x7f-\x9f]/g;
 
 /** Removes escape sequences. With `colours`, colour sequences stay. */
@@ -59,6 +59,17 @@ const INVISIBLE =
 /** Makes every character visible. A text to approve must not look like another text. */
 export function escapeInvisible(text: string): string {
   return text.replace(INVISIBLE, (char) => `\\u{${char.codePointAt(0)?.toString(16)}}`);
+}
+
+/**
+ * Controls, also those of text direction and of line breaks. They could hide code or reorder it on
+ * the screen.
+ */
+const CODE_CONTROLS = /[\x00-\x08\x0b-\x1f\x7f-\x9f\u061c\u200e\u200f\u2028-\u202e\u2066-\u2069\ufeff]/g;
+
+/** Makes the control characters of a line of code visible. A text to approve needs more. */
+export function revealControls(line: string): string {
+  return line.replace(CODE_CONTROLS, (char) => `\\u{${char.charCodeAt(0).toString(16)}}`);
 }
 
 /** Returns the final output as a terminal without colours shows it. */

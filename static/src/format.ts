@@ -10,9 +10,15 @@ export function relativeTime(at: string, now: number): string {
   return new Date(at).toLocaleDateString(undefined, { day: "numeric", month: "short" });
 }
 
-export function duration(ms: number): string {
+/** Formats a latency. */
+export function latencyText(ms: number): string {
   if (ms < 1) return "< 1 ms";
-  if (ms < 1000) return `${Math.round(ms)} ms`;
+  return ms < 1000 ? `${Math.round(ms)} ms` : duration(ms);
+}
+
+/** Formats a duration. Empty under a second: too short to tell the user anything. */
+export function duration(ms: number): string {
+  if (ms < 1000) return "";
   if (ms < 10_000) return `${(ms / 1000).toFixed(1)} s`;
   const seconds = Math.floor(ms / 1000);
   if (seconds < 60) return `${seconds} s`;
@@ -21,10 +27,9 @@ export function duration(ms: number): string {
   return `${Math.floor(minutes / 60)} h ${minutes % 60} min`;
 }
 
-/** Formats whole seconds for a running clock. */
+/** Formats whole seconds for a running clock. Empty in the first second. */
 export function elapsed(ms: number): string {
-  const seconds = Math.floor(ms / 1000);
-  return seconds < 1 ? "0 s" : duration(seconds * 1000).replace(/\.0 s$/, " s");
+  return duration(Math.floor(ms / 1000) * 1000).replace(/\.0 s$/, " s");
 }
 
 export function cost(usd: number | null | undefined): string {

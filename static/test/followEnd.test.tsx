@@ -2,11 +2,12 @@
 
 import "./testWindow";
 import assert from "node:assert/strict";
-import { afterEach, test } from "node:test";
+import { afterEach, before, test } from "node:test";
 import { render } from "preact";
 import { Chat } from "../src/components/Chat";
 import { CommandsTab } from "../src/components/CommandsTab";
 import { LongList } from "../src/components/LongList";
+import { loadLazy } from "../src/loadLazy";
 import { FrameScript } from "./frameScript";
 import { press, root, settled, renderText, TestSession } from "./testSession";
 
@@ -69,6 +70,7 @@ async function openChat(script: FrameScript): Promise<{ testSession: TestSession
   return { testSession, box, write };
 }
 
+before(loadLazy);
 afterEach(() => render(null, root));
 
 test("unfolded content stays in place while more arrives", async () => {

@@ -1,14 +1,15 @@
 import assert from "node:assert/strict";
 import { test } from "node:test";
 import { plainOutput } from "../src/escapes";
-import { bytes, cost, duration, elapsed, plural, relativeTime, tokens } from "../src/format";
+import { bytes, cost, duration, elapsed, latencyText, plural, relativeTime, tokens } from "../src/format";
 import { actorTree } from "../src/state/actorTree";
 
-test("durations", () => {
+test("durations under a second are empty, latencies are not", () => {
   assert.deepEqual([0, 12, 999, 1234, 12_345, 75_000, 3_725_000].map(duration), [
-    "< 1 ms", "12 ms", "999 ms", "1.2 s", "12 s", "1 min 15 s", "1 h 2 min",
+    "", "", "", "1.2 s", "12 s", "1 min 15 s", "1 h 2 min",
   ]);
-  assert.deepEqual([-5, 0, 999, 1999, 12_999, 61_000].map(elapsed), ["0 s", "0 s", "0 s", "1 s", "12 s", "1 min 1 s"]);
+  assert.deepEqual([-5, 0, 999, 1999, 12_999, 61_000].map(elapsed), ["", "", "", "1 s", "12 s", "1 min 1 s"]);
+  assert.deepEqual([0, 12, 999, 1234].map(latencyText), ["< 1 ms", "12 ms", "999 ms", "1.2 s"]);
 });
 
 test("costs, tokens and sizes", () => {
@@ -32,6 +33,11 @@ test("terminal output as plain text", () => {
   check("\x1b[1;32mok\x1b[0m\n", "ok\n");
   check("\x1b]0;title\x07text", "text");
   check("\x1b]52;c;aGk=\x1b\\text", "text");
+  for (const begin of ["\x1b]0;", "\x1bP", "\x1bX", "\x1b^", "\x1b_", "\x9d", "\x90", "\x9f"]) {
+    check(`a\n${begin}hidden\nb\nc`, "a\n\nb\nc");
+    check(`${begin}hidden\nb\x07\nc`, "\nb\nc");
+  }
+  for (const begin of ["\x1b", "\x1b[", "\x9b"]) check(`${begin}\nb\nc`, "\nb\nc");
   check("a\r\nb\r\n", "a\nb\n");
   check("10%\r50%\r100%\ndone", "100%\ndone");
   check("last line\r", "last line\r");

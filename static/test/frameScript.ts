@@ -68,6 +68,8 @@ export function rowsOf(state: ScreenState): string[] {
         return `${row.name ?? "unwritten"} ${row.end ? `${row.end.outcome}: ${row.end.content}` : `running: ${row.output.text}`}`;
       case "plan":
         return `plan: ${row.markdown}`;
+      case "turn":
+        return `turn ${row.outcome}`;
       case "notice":
         return `${row.tone}: ${row.text}${row.detail ? ` (${row.detail})` : ""}`;
     }

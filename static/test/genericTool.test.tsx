@@ -2,8 +2,9 @@
 
 import "./testWindow";
 import assert from "node:assert/strict";
-import { afterEach, test } from "node:test";
+import { afterEach, before, test } from "node:test";
 import { render } from "preact";
+import { loadLazy } from "../src/loadLazy";
 import { ToolCall } from "../src/components/ToolCall";
 import { FilteredFrames, DEFAULT_FILTER } from "../src/state/frameFilter";
 import { reduce } from "../src/state/reduce";
@@ -20,6 +21,8 @@ const call: ActionArguments["tool"] = {
   locations: [{ path: "src", line: 3 }],
 };
 const done: ObservationExtras["tool"] = { kind: "search", title: "Search for `fn main`", name: "search", status: "completed" };
+
+before(loadLazy);
 
 const roots: HTMLElement[] = [];
 afterEach(() => roots.splice(0).forEach((root) => render(null, root)));
@@ -60,9 +63,9 @@ test("replayed call equals the live call", () => {
 });
 
 test("failed and stopped calls name their end", () => {
-  for (const status of ["failed", "stopped"] as const) {
+  for (const [status, word] of [["failed", "failed"], ["stopped", "interrupted"]] as const) {
     const script = new FrameScript().addAction("agent", "tool", call, { item: "i" }).addObservation("tool", "", { ...done, status }, { item: "i" });
-    assert.deepEqual(texts(draw(script.play()), ".outcome"), [status]);
+    assert.deepEqual(texts(draw(script.play()), ".outcome"), [word]);
   }
 });
 
@@ -71,7 +74,7 @@ test("short changes unfold as diffs", () => {
   const script = new FrameScript().addAction("agent", "tool", { ...call, kind: "edit", locations: [{ path: "a.rs" }] }, { item: "i" });
   const root = draw(script.addObservation("tool", "", { ...done, kind: "edit", changes }, { item: "i" }).play());
   assert.deepEqual(texts(root, ".tool-change"), ["a.rs modified +1 −1", "b.rs "]);
-  assert.deepEqual(texts(root, ".diff > .added"), ["+y"]);
+  assert.deepEqual(texts(root, ".diff > .added"), ["+y\n"]);
   assert.deepEqual(texts(root, ".tool-places"), [], "the change names the place");
 });
 

@@ -4,6 +4,8 @@ import "./testWindow";
 import assert from "node:assert/strict";
 import { test } from "node:test";
 import { advance, loadMarkdownCloser, noBlocks } from "../src/markdown/blocks";
+import { loadLazy } from "../src/loadLazy";
+import { waitUntil } from "./testSession";
 import { drawToElement, drawFinished } from "./drawMarkdown";
 
 const WRITTEN = /^[\w+#.-]+$/;
@@ -22,7 +24,12 @@ const ALLOWED: Record<string, AllowedAttributes> = {
     rel: ONE_OF("noopener noreferrer nofollow"),
   },
   code: { class: (value) => value.startsWith("language-") && WRITTEN.test(value.slice("language-".length)) },
-  div: { class: ONE_OF("wide") },
+  button: { type: ONE_OF("button"), class: ONE_OF("icon-button copy"), "aria-label": ONE_OF("Copy"), title: ONE_OF("Copy") },
+  div: { class: ONE_OF("wide", "code-block", "code-box") },
+  span: { class: (value) => /^(?:hljs-|language-)[\w -]+$/.test(value) },
+  svg: { class: ONE_OF("icon"), viewBox: () => true, "aria-hidden": ONE_OF("true") },
+  path: { d: () => true },
+  rect: Object.fromEntries(["x", "y", "width", "height", "rx", "ry"].map((name) => [name, () => true])),
   input: { type: ONE_OF("checkbox"), disabled: ONE_OF(""), checked: ONE_OF(""), "aria-label": ONE_OF("done", "to do") },
   ol: { start: (value) => /^\d+$/.test(value) },
   p: { class: ONE_OF("plain") },
@@ -101,5 +108,14 @@ test("random mixtures of markup are shown as text", () => {
     };
     const markdown = Array.from({ length: 1 + random(8) }, cut).join("");
     check(drawToElement(drawFinished(markdown)), markdown);
+  }
+});
+
+test("hostile code is shown as text in its final look", async () => {
+  await loadLazy();
+  for (const markdown of MARKUP) {
+    const root = drawToElement(drawFinished(markdown));
+    await waitUntil(() => !root.querySelector(".code-block > pre"));
+    check(root, markdown);
   }
 });

@@ -223,10 +223,10 @@ test("outcome of an earlier interrupt does not end the current one", (context) =
   testSession.receive({ status: "synced", seq: 1 });
   testSession.live.interrupt();
   testSession.receive({ error: { code: "unavailable", message: "not now" }, id: testSession.sent[0]!.id });
-  assert.equal(testSession.live.stopping.value, 0, "the interrupt was rejected");
+  assert.equal(testSession.live.interrupting.value, 0, "the interrupt was rejected");
   testSession.live.interrupt();
   testSession.receive({ delta: "text", item: "t", offset: 0, content: "still at it" });
-  assert.equal(testSession.live.stopping.value, 1_000_000);
+  assert.equal(testSession.live.interrupting.value, 1_000_000);
   testSession.live.interrupt();
   assert.equal(testSession.sent.length, 2, "a double click sends one interrupt");
   assert.deepEqual(testSession.live.state.value.pending.map(({ rejection }) => rejection), ["not now", undefined]);
@@ -240,13 +240,13 @@ test("withdrawn unsent interrupt is no longer shown", () => {
     testSession.play(before);
     testSession.isConnected = false;
     testSession.live.interrupt();
-    assert.notEqual(testSession.live.stopping.value, 0);
+    assert.notEqual(testSession.live.interrupting.value, 0);
     testSession.isConnected = true;
     testSession.listener.opened();
     const first = before.frames.length;
     const script = meanwhile(before);
     testSession.receive(hello(testSession.live.state.value.agentState ?? "idle"), ...script.frames.slice(first), { status: "synced", seq: script.frames.length });
-    return { isShown: testSession.live.stopping.value !== 0, sent: testSession.sent.length };
+    return { isShown: testSession.live.interrupting.value !== 0, sent: testSession.sent.length };
   };
   const over = { isShown: false, sent: 0 };
   const asks = () => new FrameScript().state("running").addObservation("confirm", "", { request: "q", action: "ls", risk: "low", options: ["allow"] });
@@ -266,9 +266,9 @@ test("accepted interrupt is shown until its outcome arrives", () => {
   const { id } = testSession.sent[0]!;
   testSession.receive({ status: "accepted", id, seq: 4 });
   testSession.play(script.addAction("user", "interrupt", {}));
-  assert.deepEqual([testSession.live.state.value.pending, testSession.live.stopping.value === 0], [[], false]);
+  assert.deepEqual([testSession.live.state.value.pending, testSession.live.interrupting.value === 0], [[], false]);
   testSession.play(script.addObservation("interrupted", "", { what: "the turn", stopped_ms: 12, rung: "cancel", partial: false }));
-  assert.equal(testSession.live.stopping.value, 0);
+  assert.equal(testSession.live.interrupting.value, 0);
 });
 
 test("interrupt of an already ended turn shows no error", () => {
@@ -276,7 +276,7 @@ test("interrupt of an already ended turn shows no error", () => {
   testSession.play(new FrameScript().state("running"));
   testSession.live.interrupt();
   testSession.receive({ error: { code: "nothing_to_interrupt", message: "nothing is running" }, id: testSession.sent[0]!.id });
-  assert.deepEqual([testSession.live.stopping.value, testSession.live.state.value.pending], [0, []]);
+  assert.deepEqual([testSession.live.interrupting.value, testSession.live.state.value.pending], [0, []]);
 });
 
 test("pending answer blocks a second one unless rejected", async () => {

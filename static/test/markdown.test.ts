@@ -16,7 +16,7 @@ function check(markdown: string, expected: string): void {
 test("supported markdown", () => {
   check("**bold** and `code`", "<p><strong>bold</strong> and <code>code</code></p>");
   check("[site](https://example.org)", `<p><a href="https://example.org/" ${LINK}>site</a></p>`);
-  check("```rust\nfn f() {}\n```", '<pre><code class="language-rust">fn f() {}\n</code></pre>');
+  check("```rust\nfn f() {}\n```", '<div class="code-block"><pre><code class="language-rust">fn f() {}\n</code></pre></div>');
   assert.match(htmlOf(drawFinished("- [x] done")), /<input (?=[^>]*checked)(?=[^>]*disabled)[^>]*type="checkbox"/);
   assert.match(htmlOf(drawFinished("|a|\n|:-:|\n|b|")), /<td align="center">b<\/td>/);
 });
@@ -49,7 +49,7 @@ test("HTML is shown as text", () => {
 test("character references are decoded except in code", () => {
   check("&lt;b&gt; &amp;amp; &hellip;&#39;&#x22; \\&lt;", "<p>&lt;b&gt; &amp;amp; …'\" &amp;lt;</p>");
   check("`&lt;` &notify; &copy &none;", "<p><code>&amp;lt;</code> &amp;notify; &amp;copy &amp;none;</p>");
-  check("```\n&lt;\n```", "<pre><code>&amp;lt;\n</code></pre>");
+  check("```\n&lt;\n```", '<div class="code-block"><pre><code>&amp;lt;\n</code></pre></div>');
   check('[x](https://a.b?c&amp;d&copy=1 "&quot;t&quot;")', `<p><a href="https://a.b/?c&amp;d&amp;copy=1" title="&quot;t&quot;" ${LINK}>x</a></p>`);
   check("<https://a.b?c&amp;d>", `<p><a href="https://a.b/?c&amp;amp;d" ${LINK}>https://a.b?c&amp;amp;d</a></p>`);
   check("![a &amp; b](https://a.b?c&amp;d)", `<p><a href="https://a.b/?c&amp;d" ${LINK}>a &amp; b</a></p>`);
@@ -61,8 +61,8 @@ test("equal addresses in different forms lead to one address", () => {
 });
 
 test("unknown syntax and too deep nesting are shown as source", () => {
-  assert.equal(htmlOf([drawBlock({ type: "footnote", raw: "[^1]: <b>" }, false)]), '<p class="plain">[^1]: &lt;b&gt;</p>');
-  const within = drawBlock({ type: "paragraph", raw: "", tokens: [{ type: "maths", raw: "<x>" }] }, false);
+  assert.equal(htmlOf([drawBlock({ type: "footnote", raw: "[^1]: <b>" }, false, [])]), '<p class="plain">[^1]: &lt;b&gt;</p>');
+  const within = drawBlock({ type: "paragraph", raw: "", tokens: [{ type: "maths", raw: "<x>" }] }, false, []);
   assert.equal(htmlOf([within]), "<p>&lt;x&gt;</p>");
   const marks = ["> ", "- ", "1. ", "> - ", "[", "![", "*a **", "~~a ~"];
   const nests = marks.flatMap((mark) => [mark.repeat(300), mark.repeat(4_000)]).map((nest) => `${nest}x`);
@@ -124,7 +124,7 @@ test("finished text that continues is parsed anew", () => {
 test("flood of block starts takes no longer than plain text", () => {
   const count = (markdown: string, tag: string) => drawToElement(drawFinished(markdown)).querySelectorAll(tag).length;
   assert.equal(count("[\n".repeat(32_768), "p"), 1);
-  assert.equal(count("a\n# b\n".repeat(4_000), "h1"), 4_000);
+  assert.equal(count("a\n# b\n".repeat(4_000), "h2"), 4_000);
 });
 
 test("half-written marks do not flicker and other text starts over", async () => {
@@ -132,4 +132,19 @@ test("half-written marks do not flicker and other text starts over", async () =>
   assert.equal(htmlOf(advance(noBlocks, "so **bol", true).tail), "<p>so <strong>bol</strong></p>");
   const other = advance(advance(noBlocks, "One.\n\nTwo", true), "Else", true);
   assert.deepEqual([other.parts, htmlOf(other.tail)], [[], "<p>Else</p>"]);
+});
+
+test("headings follow the page's own without a gap, also while a text grows", () => {
+  const levels = (root: Element) => [...root.querySelectorAll("h1, h2, h3, h4, h5, h6")].map(({ localName }) => Number(localName[1]));
+  const text = "### a\n\n#### b\n\n> ###### c\n\n## d\n\n##### e\n\n# f\n\ng\n=\n\n- # h\n\n## i\n\nend";
+  const expected = [2, 3, 4, 2, 3, 2, 2, 2, 3];
+  assert.deepEqual(levels(drawToElement(drawFinished(text))), expected);
+  let blocks = noBlocks;
+  for (let end = 1; end <= text.length; end += 1) {
+    blocks = advance(blocks, text.slice(0, end), true);
+    const found = levels(drawToElement([...blocks.parts.flat(), ...blocks.tail]));
+    for (const [n, level] of found.entries()) assert.ok(level >= 2 && level <= (found[n - 1] ?? 1) + 1, `${found} of ${text.slice(0, end)}`);
+  }
+  const { parts, tail } = blocks;
+  assert.deepEqual(levels(drawToElement([...parts.flat(), ...tail])), expected);
 });

@@ -38,9 +38,23 @@ function asHtml(markdown: string): Element {
     link.setAttribute("target", "_blank");
     link.setAttribute("rel", "noopener noreferrer nofollow");
   }
+  nestHeadings(root);
   for (const box of root.querySelectorAll("input")) box.setAttribute("aria-label", box.hasAttribute("checked") ? "done" : "to do");
   for (const code of root.querySelectorAll("[class]")) if (!/^language-[\w+#.-]+$/.test(code.className)) code.removeAttribute("class");
   return root;
+}
+
+/** Gives each heading the level below its container. The page's own heading is the first level. */
+function nestHeadings(root: Element): void {
+  const outline: number[] = [];
+  for (const heading of root.querySelectorAll("h1, h2, h3, h4, h5, h6")) {
+    const depth = Number(heading.localName[1]);
+    while (outline.length > 0 && outline.at(-1)! >= depth) outline.pop();
+    outline.push(depth);
+    const nested = document.createElement(`h${Math.min(6, outline.length + 1)}`);
+    nested.append(...heading.childNodes);
+    heading.replaceWith(nested);
+  }
 }
 
 const INLINE = new Set(["a", "br", "code", "del", "em", "input", "strong"]);

@@ -19,17 +19,17 @@ const enter = async () => {
 };
 
 test("task does not start without missing files before the user agrees", async () => {
-  assert.match(await renderText(<Home />), /`a.txt` and `b.txt` are missing: .*Attach them again or start without them\.Start without them/);
+  assert.match(await renderText(<Home />), /a.txt and b.txt are missing: .*Attach them again or start without them\.Start without them/);
   await enter();
   assert.deepEqual([asked, label()], [[], "Some files are missing"]);
   written.attachFiles([new File(["a"], "a.txt")]);
   await settled();
-  assert.match(root.textContent ?? "", /`b.txt` is missing/);
+  assert.match(root.textContent ?? "", /b.txt is missing/);
   assert.deepEqual(JSON.parse(localStorage.getItem(KEY) ?? ""), ["b.txt", "a.txt"], "a further reload finds both missing");
   await write("look at them again");
   await enter();
   assert.deepEqual(asked, []);
-  assert.match(root.textContent ?? "", /`b.txt` and `c.txt` are/, "a new task does not inherit the files");
+  assert.match(root.textContent ?? "", /b.txt and c.txt are/, "a new task does not inherit the files");
   press("Start without them");
   await settled();
   assert.equal(asked.length, 1);

@@ -34,8 +34,10 @@ const api: OpenApiDocument = {
   },
 };
 
+const SERVER = "https://green.test/base";
+
 test("operations are grouped by tag in the usual order of methods", () => {
-  const told = apiGroups(api).map(({ name, operations }) => [name, operations.map((o) => `${o.method} ${o.path}`)]);
+  const told = apiGroups(api, SERVER).map(({ name, operations }) => [name, operations.map((o) => `${o.method} ${o.path}`)]);
   assert.deepEqual(told, [
     ["sessions", ["GET /api/sessions"]],
     ["things", ["GET /api/things", "POST /api/things", "GET /api/things/{id}", "PUT /api/things/{id}"]],
@@ -44,7 +46,7 @@ test("operations are grouped by tag in the usual order of methods", () => {
 });
 
 test("operation lists its parameters, answers and curl call", () => {
-  const post = apiGroups(api)[1]!.operations[1]!;
+  const post = apiGroups(api, SERVER)[1]!.operations[1]!;
   assert.equal(post.anchor, "post-api-things");
   assert.deepEqual(post.fields, [
     { name: "Idempotency-Key", where: "header", type: "string", required: false, description: "" },
@@ -52,11 +54,11 @@ test("operation lists its parameters, answers and curl call", () => {
     { name: "size", where: "body", type: "integer", required: false, description: "" },
   ]);
   assert.deepEqual(post.answers, [{ status: "201", what: "Thing: made" }, { status: "401", what: "" }]);
-  assert.match(post.curl, /-X POST .* -d '\{"title":"…"\}' "http:\/\/127\.0\.0\.1:3000\/api\/things"$/);
-  const get = apiGroups(api)[1]!.operations[2]!;
+  assert.match(post.curl, /-X POST .* -d '\{"title":"…"\}' "https:\/\/green\.test\/base\/api\/things"$/);
+  const get = apiGroups(api, SERVER)[1]!.operations[2]!;
   assert.match(get.curl, /things\/\$ID"$/);
   assert.doesNotMatch(get.curl, /-X|-d/);
-  const put = apiGroups(api)[1]!.operations[3]!;
+  const put = apiGroups(api, SERVER)[1]!.operations[3]!;
   assert.match(put.curl, /-X PUT -H "Content-Type: image\/png" --data-binary @FILE "http/);
 });
 

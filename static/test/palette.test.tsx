@@ -6,7 +6,9 @@ import { afterEach, test } from "node:test";
 import { render } from "preact";
 import { Palette } from "../src/components/Palette";
 import { showSession } from "../src/state/currentSession";
-import { mergeSessions, newest } from "../src/state/sessionList";
+import { overlay } from "../src/state/keys";
+import { mergeSessions, newest, search } from "../src/state/sessionList";
+import { sidebarHidden } from "../src/state/sidebar";
 import { LiveSession } from "../src/state/liveSession";
 import type { ServerFrame, Session } from "../src/wire/frame";
 import { FrameScript } from "./frameScript";
@@ -46,12 +48,12 @@ test("chosen entry keeps its place while entries change", async () => {
   await refreshList("pear", "one");
   assert.equal(chosen(), "Pause");
   assert.deepEqual(texts().slice(0, before.length), before);
-  assert.deepEqual(texts().slice(before.length), ["pear", "Stop the sandbox"]);
+  assert.deepEqual(texts().slice(before.length), ["pear", "Stop sandbox"]);
   assert.match(root.querySelector("[aria-disabled=true][aria-selected=true]")?.textContent ?? "", /Not available now/);
   await key("Enter");
   assert.deepEqual(testSession.sent, [], "no other entry runs instead");
   await write("pear", "input");
-  assert.deepEqual([chosen(), texts()], ["pear", ["pear"]], "typing refreshes the entries");
+  assert.deepEqual([chosen(), texts()], ["pear", ["pear", "Search conversations for “pear”"]], "typing refreshes the entries");
   hide();
 });
 
@@ -84,4 +86,31 @@ test("action for one session does not run on the next", async () => {
   await key("Enter");
   assert.deepEqual(testSession.sent, []);
   hide();
+});
+
+test("palette begins with the recent sessions, then actions", async () => {
+  const titles = Array.from({ length: 9 }, (_, n) => `session ${n}`);
+  await refreshList(...titles);
+  await renderText(<Palette />);
+  assert.deepEqual(texts().slice(0, 7), [...titles.slice(0, 6), "New session"]);
+  await write("session 8", "input");
+  assert.deepEqual([chosen(), texts()], ["session 8", ["session 8", "Search conversations for “session 8”"]], "typing finds older ones");
+  await write("colours", "input");
+  assert.deepEqual(texts().slice(-2), ["Colours: dark", "Search conversations for “colours”"]);
+});
+
+test("palette passes a text to the search through conversations", async () => {
+  const asked: string[] = [];
+  globalThis.fetch = (async (address: string) => {
+    asked.push(address);
+    return new Response('{"items":[],"total":0}');
+  }) as typeof fetch;
+  sidebarHidden.value = true;
+  await renderText(<Palette />);
+  await write(" bake bread ", "input");
+  assert.equal(chosen(), "Search conversations for “bake bread”");
+  await key("Enter");
+  assert.deepEqual([search.value, sidebarHidden.value, overlay.value], ["bake bread", false, null]);
+  assert.match(asked[0] ?? "", /sessions\?q=bake\+bread/);
+  search.value = "";
 });

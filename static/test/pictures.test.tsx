@@ -21,6 +21,18 @@ options.value = { models, defaults: { agent: "greenroom", model: "blind", effort
 
 afterEach(() => render(null, root));
 
+/** Answers each request with a picture. Returns the requested paths. */
+function servePicture(): string[] {
+  const fetched: string[] = [];
+  globalThis.fetch = (async (address: URL | string) => {
+    fetched.push(new URL(address, location.href).pathname);
+    return new Response("a picture");
+  }) as typeof fetch;
+  URL.createObjectURL = () => "blob:fetched";
+  URL.revokeObjectURL = () => {};
+  return fetched;
+}
+
 /** Replaces the browser's decoder and encoder. Returns the sizes of the drawn pictures. */
 function fakeBrowser(width: number, height: number, sizes: Partial<Record<string, number>>): [number, number][] {
   const drawn: [number, number][] = [];
@@ -106,8 +118,10 @@ test("picture for a model without eyes is uploaded as it is", async () => {
 test("composer shows a thumbnail, and says if the model takes no pictures", async () => {
   const uploads = new UploadList("s1");
   uploads.all.value = [{ id: "u", name: "shot.png", size: 9, progress: 1, path: "uploads/shot.png" }];
+  const fetched = servePicture();
   assert.doesNotMatch(await renderText(<Attachments uploads={uploads} session="s1" model="seeing" />), /takes no pictures/);
-  assert.equal(root.querySelector("img")?.getAttribute("src"), "/api/sessions/s1/files/uploads/shot.png");
+  assert.ok(fetched.includes("/api/sessions/s1/files/uploads/shot.png"), "the page's own request has the secret");
+  assert.equal(root.querySelector("img")?.getAttribute("src"), "blob:fetched");
   const note = /blind takes no pictures. The agent gets the file./;
   assert.match(await renderText(<Attachments uploads={uploads} session="s1" model="blind" />), note);
   uploads.all.value = [{ id: "u", name: "plan.md", size: 9, progress: 1, path: "uploads/plan.md" }];
@@ -123,6 +137,7 @@ test("composer shows a thumbnail, and says if the model takes no pictures", asyn
 test("file that is no picture any more is shown by its name", async () => {
   const uploads = new UploadList("s1");
   uploads.all.value = [{ id: "u", name: "shot.png", size: 9, progress: 1, path: "uploads/shot.png" }];
+  servePicture();
   await renderText(<Attachments uploads={uploads} session="s1" model="seeing" />);
   root.querySelector("img")!.dispatchEvent(new window.Event("error"));
   await renderText(<Attachments uploads={uploads} session="s1" model="seeing" />);

@@ -99,7 +99,7 @@ test("interrupt closes open rows and leaves a receipt", () => {
     .push({ delta: "text", item: "a", offset: 0, content: "Half a sen" })
     .push({ delta: "tool_input", item: "u", offset: 0, content: "{" })
     .addObservation("interrupted", "", { what: "the command sleep 99", stopped_ms: 320, rung: "kill_processes", partial: false });
-  check(script, ["run stopped: tick\n", "text partial: Half a sen", "quiet: Stopped the command sleep 99 in 320 ms."]);
+  check(script, ["run stopped: tick\n", "text partial: Half a sen", "quiet: Interrupted the command sleep 99 in 320 ms."]);
 });
 
 test("queued message moves to the place of its delivery", () => {
@@ -115,7 +115,7 @@ test("queued message moves to the place of its delivery", () => {
   script.addObservation("queue", "", { items: [] });
   check(script, ["delivered user: a script", "withdrawn user: and a README", "text: Done."]);
   script.addObservation("chat", "and a short README", {}, { item: "m", cause: 3 });
-  check(script, ["delivered user: a script", "text: Done.", "delivered user: and a short README"]);
+  check(script, ["delivered user: a script", "text: Done.", "turn finished", "delivered user: and a short README"]);
 });
 
 test("replayed known events change nothing", () => {
@@ -213,7 +213,7 @@ test("restart closes the open rows of the previous agent", () => {
     .addAction("agent", "run", { command: "make" }, { item: "t" })
     .addObservation("interrupted", "", { what: "the turn", stopped_ms: 320, rung: "restart_agent", partial: false })
     .state("starting");
-  check(script, ["run stopped: ", "quiet: Stopped the turn in 320 ms."]);
+  check(script, ["run stopped: ", "quiet: Interrupted the turn in 320 ms."]);
 });
 
 test("turn ends while a user's command still runs", () => {
@@ -304,7 +304,7 @@ test("work cut by a lost sandbox is marked as cut, not as interrupted", () => {
   check(dies().addObservation("interrupted", "", receipt, { cause: 4 }), ["run cut: ", "run cut: cc main.c", dead]);
   // An interrupt was requested, and the sandbox went away during it.
   const asked = dies().addObservation("interrupted", "", receipt, { cause: 3 });
-  check(asked, ["run stopped: ", "run cut: cc main.c", dead, "quiet: Stopped the turn in 0 ms."]);
+  check(asked, ["run stopped: ", "run cut: cc main.c", dead, "quiet: Interrupted the turn in 0 ms."]);
 });
 
 test("command in a receipt is set as code, including its backticks", () => {

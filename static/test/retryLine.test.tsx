@@ -1,4 +1,4 @@
-// Line of a waiting model call, and the action after a failed one.
+// Line of a waiting model call.
 
 import "./testWindow";
 import assert from "node:assert/strict";
@@ -6,7 +6,7 @@ import { afterEach, test } from "node:test";
 import { render } from "preact";
 import { RetryLine } from "../src/components/RetryLine";
 import { FrameScript } from "./frameScript";
-import { press, renderText, root, settled, TestSession } from "./testSession";
+import { renderText, root, settled, TestSession } from "./testSession";
 
 afterEach(() => render(null, root));
 
@@ -59,24 +59,4 @@ test("retries of earlier versions and their notice are not red", () => {
   script.addObservation("error", "", { code: "model_error", detail: "busy" });
   const tones = script.play().rows.map((row) => row.kind === "notice" && row.tone);
   assert.deepEqual(tones, ["quiet", "quiet", "bad"]);
-});
-
-test("a turn that failed at its model is sent again, or continued", async () => {
-  const { session, script } = runningSession();
-  script.addObservation("error", "", { code: "model_error", detail: "busy" });
-  session.play(script);
-  assert.equal(await shown(session), "", "the turn is not over");
-  session.play(script.state("idle"));
-  assert.equal(await shown(session), "Retry");
-  press("Retry");
-  assert.deepEqual(session.sent.map((sent) => "args" in sent && sent.args), [{ content: "Build it", mode: "queue" }]);
-  assert.equal(await shown(session), "", "the message is on its way");
-
-  const later = runningSession();
-  later.script.addObservation("message", "I built half.", {}, { item: "m" });
-  later.script.addObservation("error", "", { code: "model_error", detail: "busy" }).state("idle");
-  later.session.play(later.script);
-  await shown(later.session);
-  press("Retry");
-  assert.deepEqual(later.session.sent.map((sent) => "args" in sent && "content" in sent.args && sent.args.content), ["Continue."]);
 });

@@ -20,10 +20,13 @@ function draw(row: ChatRow, session?: string): Element {
 
 test("command in a receipt is set as code without backticks", () => {
   const notice = (text: string, code?: string): NoticeRow => ({ kind: "notice", key: "n", at: "", tone: "quiet", text, code });
-  const receipt = draw(notice("Stopped the command `echo `date`` in 6 ms.", "echo `date`"));
-  assert.equal(receipt.textContent, "Stopped the command echo `date` in 6 ms.");
+  const receipt = draw(notice("Interrupted the command `echo `date`` in 6 ms.", "echo `date`"));
+  assert.equal(receipt.textContent, "Interrupted the command echo `date` in 6 ms.");
   assert.equal(receipt.querySelector("code")?.textContent, "echo `date`");
-  assert.equal(draw(notice("no `x` here")).textContent, "no `x` here");
+  const several = draw(notice("set `a.b` to `c`; `<b>d</b>` and ` stay text"));
+  assert.deepEqual([...several.querySelectorAll("code")].map((code) => code.textContent), ["a.b", "c", "<b>d</b>"]);
+  assert.equal(several.querySelector("b"), null);
+  assert.equal(several.textContent, "set a.b to c; <b>d</b> and ` stay text");
 });
 
 test("summary of the conversation is one quiet row that opens", async () => {
@@ -42,7 +45,7 @@ test("attached pictures are thumbnails and other files are links", () => {
   const live = draw({ ...user, attachments }, "s1");
   const addresses = [...live.querySelectorAll("a")].map((link) => link.getAttribute("href"));
   assert.deepEqual(addresses, ["/api/sessions/s1/files/uploads/a%20b.png", "/api/sessions/s1/files/uploads/plan.md"]);
-  assert.equal(live.querySelector("img")?.getAttribute("src"), addresses[0]);
+  assert.equal(live.querySelector("img")?.getAttribute("alt"), "uploads/a b.png");
   assert.equal(live.querySelector(".under")?.textContent, "with uploads/plan.md, ../../admin/x.png");
   const recorded = draw({ ...user, attachments });
   assert.equal(recorded.querySelector("a, img"), null);

@@ -9,6 +9,7 @@ import { Markdown } from "../src/components/Markdown";
 import { Output } from "../src/components/Output";
 import { ToolCall } from "../src/components/ToolCall";
 import type { ToolRow } from "../src/state/rows";
+import { loadLazy } from "../src/loadLazy";
 import { settled } from "./testSession";
 
 /** Overflow of each box in pixels. */
@@ -37,12 +38,13 @@ async function tabStops(view: VNode, more: number): Promise<(string | null)[]> {
 }
 
 test("only overflowing boxes are tab stops", async () => {
+  await loadLazy();
   const text = "```\ncode\n```\n\n| a |\n|---|\n| b |\n";
   const written = { kind: "tool", name: "edit", seq: 1, args: { path: "x" }, input: { text: "" }, output: { text: "" }, end: { outcome: "ok", content: "", extras: { diff: "@@ -1 +1 @@\n-a\n+b\n" } } } as unknown as ToolRow;
   const views: [VNode, string[]][] = [
     [<Markdown text={text} open={false} />, ["Code", "Table"]],
     [<Output text="printed" live={false} />, ["Output"]],
-    [<Diff text={"@@ -1 +1 @@\n-a\n+b\n"} />, ["Diff"]],
+    [<Diff path="a.rs" text={"@@ -1 +1 @@\n-a\n+b\n"} />, ["Diff"]],
     [<ToolCall row={written} />, ["Diff"]],
   ];
   for (const [view, names] of views) {
@@ -56,9 +58,9 @@ test("output becomes a tab stop as it grows", async () => {
   beyond = 0;
   render(<Output text="a" live />, root);
   await settled();
-  assert.equal(root.querySelector("pre")?.tabIndex, -1);
+  assert.equal(root.querySelector<HTMLElement>(".output")?.tabIndex, -1);
   beyond = 100;
   render(<Output text={"a\nb"} live />, root);
   await settled();
-  assert.equal(root.querySelector("pre")?.tabIndex, 0);
+  assert.equal(root.querySelector<HTMLElement>(".output")?.tabIndex, 0);
 });

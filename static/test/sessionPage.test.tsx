@@ -21,15 +21,15 @@ import { press, root, settled, renderText, TestSession, write } from "./testSess
 beforeEach(() => localStorage.clear());
 afterEach(() => render(null, root));
 
-test("pressed Stop shows at once", async () => {
+test("pressed Interrupt shows at once", async () => {
   const testSession = new TestSession();
   const script = new FrameScript().state("running");
   testSession.play(script);
   await renderText(<StateLine live={testSession.live} />);
-  press("Stop");
+  press("Interrupt");
   await settled();
-  assert.equal(root.querySelector(".state-text")?.textContent, "Stopping…");
-  assert.equal(root.querySelector(".stop")?.textContent?.trim(), "Stopping…");
+  assert.equal(root.querySelector(".state-text")?.textContent, "Interrupting…");
+  assert.equal(root.querySelector(".stop")?.textContent?.trim(), "Interrupting…");
   testSession.play(script.addObservation("interrupted", "", { what: "the turn", stopped_ms: 12, rung: "cancel", partial: false }).state("idle"));
   await settled();
   assert.equal(root.querySelector(".state-text")?.textContent, "Ready");

@@ -13,7 +13,10 @@ class FakeSocket {
   onmessage: ((message: { data: string }) => void) | null = null;
   onclose: ((event: { code: number }) => void) | null = null;
 
-  constructor(readonly url: string) {
+  constructor(
+    readonly url: string,
+    readonly protocols: string[],
+  ) {
     FakeSocket.all.push(this);
   }
 
@@ -55,7 +58,8 @@ const eventTarget = { addEventListener: (name: string, hear: () => void) => list
 mock.timers.enable({ apis: ["setTimeout", "setInterval", "Date"] });
 Object.assign(globalThis, eventTarget, {
   window: globalThis,
-  document: { ...eventTarget, hidden: false },
+  document: { ...eventTarget, hidden: false, documentElement: { dataset: { server: "ab12" } } },
+  localStorage: { getItem: (key: string) => (key === "greenroom-secret-ab12" ? "1.2" : null) },
   location: { protocol: "http:", host: "127.0.0.1:3000" },
   WebSocket: FakeSocket,
 });
@@ -397,4 +401,10 @@ test("closed socket stays closed", () => {
   mock.timers.tick(60_000);
   assert.deepEqual([FakeSocket.all.length, heard], [1, ["opened"]]);
   assert.equal(socket.send({ action: "ping" }), false);
+});
+
+test("handshake offers the secret of this browser", () => {
+  const socket = connect();
+  assert.deepEqual(FakeSocket.newest.protocols, ["greenroom", "secret.1.2"]);
+  socket.close();
 });

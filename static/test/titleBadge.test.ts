@@ -64,3 +64,22 @@ test("title of a hidden page shows a finished turn until visible", (context) => 
   assert.doesNotMatch(document.title, /^✓ /, "the page was visible");
   hide();
 });
+
+test("title and icon show a failed turn until the next one, and nothing while the server is away", () => {
+  document.head.insertAdjacentHTML("afterbegin", '<link rel="icon" href="/favicon.svg">');
+  const icon = document.querySelector<HTMLLinkElement>("link[rel=icon]")!;
+  const testSession = new TestSession();
+  const hide = showSession(testSession.live);
+  const script = new FrameScript().state("running").state("idle", "failed");
+  testSession.play(script);
+  testSession.receive({ status: "synced", seq: 2 });
+  assert.match(document.title, /^✗ /);
+  assert.match(icon.href, /favicon-failed\.svg$/);
+  testSession.listener.lost(0);
+  assert.doesNotMatch(document.title, /^✗ /);
+  testSession.receive({ status: "hello", session: null, last_seq: 2, state: "idle" }, { status: "synced", seq: 2 });
+  testSession.play(script.state("running"));
+  assert.match(document.title, /^● /);
+  hide();
+  icon.remove();
+});

@@ -49,7 +49,7 @@ async fn main_use_case_by_keyboard() {
     page.key(Key::Enter).await;
     page.until("the queue is empty", "!document.querySelector('.queue')").await;
     page.key(Key::Escape).await;
-    page.says("Stopped").await;
+    page.says("Interrupted").await;
     page.state("Ready").await;
 
     // The workspace, opened while the user types: arrow keys move between its tabs and move its
@@ -146,11 +146,14 @@ async fn remaining_actions_by_keyboard() {
     page.key(Key::Enter).await;
     page.shows_no_more("Resume to continue").await;
     page.key(Key::Escape).await;
-    page.says("Stopped").await;
+    page.says("Interrupted").await;
+    // Copy and Retry load after the page.
+    let is_over = "document.querySelectorAll('.row.turn .link').length === 2";
+    page.until("the turn has its end", is_over).await;
     let text = "return document.querySelector('[role=log]').innerText";
     let before = page.js(text, &[]).await;
     page.client.refresh().await.expect("the page loads again");
-    page.until("it is there again", "document.querySelector('[role=log]')?.textContent.includes('Stopped')").await;
+    page.until("it is there again", is_over).await;
     assert_eq!(page.js(text, &[]).await, before);
 
     // Renamed, found, exported, archived and restored.
@@ -172,7 +175,7 @@ async fn remaining_actions_by_keyboard() {
     assert!(focused.starts_with("Actions for"), "the focus is on `{focused}` instead of its earlier place");
     page.tab_to("Search the sessions").await;
     page.type_text("nothing like it").await;
-    page.shows("No session matches").await;
+    page.shows("No title matches").await;
     page.chord(&[Key::Control], 'a').await;
     page.type_text("by h").await;
     page.css(".session-item").await;

@@ -3,14 +3,20 @@
 //! `cargo xtask test` runs these tests; `cargo test --test browser -- --ignored` runs them alone.
 //! Pictures of every screen are then in `shots/`.
 
+mod code;
 mod focus;
 mod hostile;
 mod keyboard;
 mod newcomer;
 mod page;
+mod phone;
+mod proxies;
 mod recordings;
 mod resilience;
 mod screens;
+mod session_list;
 mod sidebar;
+mod sign_in;
+mod status;
 mod tabs;
 mod workspace;

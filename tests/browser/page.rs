@@ -74,7 +74,8 @@ impl<'a> BrowserPage<'a> {
     /// Waits until all code in the conversation has its buttons, which are added after the first
     /// picture.
     pub(crate) async fn is_dressed(&self) {
-        let dressed = "[...document.querySelectorAll('.markdown pre')].every((code) => code.querySelector('.copy'))";
+        let dressed =
+            "[...document.querySelectorAll('.markdown .code-block')].every((code) => code.querySelector('.copy'))";
         self.until("every piece of code can be copied", dressed).await;
     }
 
@@ -156,6 +157,14 @@ impl<'a> BrowserPage<'a> {
                 .some((outer) => !sees(outer, part.getBoundingClientRect()));
             const shown = [...document.querySelectorAll(arguments[0])].filter((part) => part.checkVisibility());
             return shown.filter(isGone).map((part) => part.innerText || part.className)";
+        self.js(script, &[json!(selector)]).await
+    }
+
+    /// Reports if the middle of an element is hidden behind another, or clipped.
+    pub(crate) async fn is_covered(&self, selector: &str) -> Value {
+        let script = "const part = document.querySelector(arguments[0]);
+            const { x, y, width, height } = part.getBoundingClientRect();
+            return !part.contains(document.elementFromPoint(x + width / 2, y + height / 2))";
         self.js(script, &[json!(selector)]).await
     }
 

@@ -10,9 +10,13 @@ use greenroom_testkit::{
     server::{TestServer, TestServerOptions},
 };
 
+/// Returns the texts of the rows, without the button for another try, which a recording lacks.
 async fn rows(page: &BrowserPage<'_>) -> Value {
     page.is_dressed().await;
-    page.js("return [...document.querySelectorAll('[role=log] .row')].map((row) => row.innerText)", &[]).await
+    page.until("a turn is over", "document.querySelector('.row.turn .link')").await;
+    let rows = "const textOf = (row) => row.matches('.turn') ? [...row.children].map((part) => part.innerText).filter((part) => part !== 'Retry').join(' ') : row.innerText;
+        return [...document.querySelectorAll('[role=log] .row')].map(textOf)";
+    page.js(rows, &[]).await
 }
 
 #[tokio::test]

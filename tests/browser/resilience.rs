@@ -45,7 +45,7 @@ async fn page_survives_server_kill() {
     page.until("it is back", "/Caught up, \\d+ event|Connected again/.test(document.body.innerText)").await;
     page.state("Running").await;
     server.rest.post(&format!("/api/sessions/{session}/interrupt"), json!({})).await.expect(200);
-    page.says("Stopped").await;
+    page.says("Interrupted").await;
     page.state("Ready").await;
     assert_eq!(page.js(draft, &[]).await, "half a thought");
     let twice = "const keys = [...document.querySelectorAll('[role=log] .row')].map((row) => row.innerText);
@@ -54,7 +54,7 @@ async fn page_survives_server_kill() {
 
     // A draft outlives the page, too.
     page.client.refresh().await.expect("the page loads again");
-    page.says("Stopped").await;
+    page.says("Interrupted").await;
     assert_eq!(page.js(draft, &[]).await, "half a thought");
 
     // After the token is replaced, the page shows it and names the way out.

@@ -17,24 +17,47 @@ use greenroom_testkit::{
     server::{TestServer, TestServerOptions},
 };
 
-/// Runs axe on the page as it is. Returns the serious findings, with their places.
+/// Runs axe on the page as it is. Returns the serious findings and wrong heading orders, with their
+/// places.
 const AXE: &str = r#"
     const done = arguments[arguments.length - 1];
     axe.run(document, { resultTypes: ['violations'] }).then(({ violations }) => done(violations
-        .filter(({ impact }) => impact === 'serious' || impact === 'critical')
+        .filter(({ id, impact }) => id === 'heading-order' || impact === 'serious' || impact === 'critical')
         .flatMap(({ id, help, nodes }) => nodes.map(({ target }) => `${id} (${help}): ${target}`))));
 "#;
 
-struct ScreenGallery<'a> {
+pub(super) struct ScreenGallery<'a> {
     page: &'a BrowserPage<'a>,
     look: String,
     axe: &'a str,
-    wrong: Vec<String>,
+    pub(super) wrong: Vec<String>,
 }
 
-impl ScreenGallery<'_> {
+/// Themes with the width and height of the window.
+pub(super) const LOOKS: [(&str, u32, u32); 4] =
+    [("light", 1440, 900), ("light", 390, 844), ("dark", 1440, 900), ("dark", 390, 844)];
+
+/// Returns the script of axe.
+pub(super) fn axe_script() -> String {
+    let axe = Path::new(env!("CARGO_MANIFEST_DIR")).join("static/node_modules/axe-core/axe.min.js");
+    std::fs::read_to_string(axe).expect("axe-core is among the packages of the UI (`npm ci` in `static/`)")
+}
+
+impl<'a> ScreenGallery<'a> {
+    /// Shows the page in a theme and a size. A narrow screen has touch.
+    pub(super) async fn open(
+        page: &'a BrowserPage<'a>,
+        axe: &'a str,
+        (theme, width, height): (&str, u32, u32),
+    ) -> ScreenGallery<'a> {
+        page.scheme(theme).await;
+        page.size(width, height).await;
+        page.touched(width < 800).await;
+        ScreenGallery { page, look: format!("{theme}-{width}"), axe, wrong: Vec::new() }
+    }
+
     /// Takes a picture of the page as it is, and checks it with axe.
-    async fn hang(&mut self, name: &str) {
+    pub(super) async fn hang(&mut self, name: &str) {
         let titled = "document.querySelector('.session-header h1')?.textContent !== ''";
         let listed = "!document.querySelector('.session-list .skeleton')";
         self.page.until("its title and the list", &format!("{titled} && {listed}")).await;
@@ -98,16 +121,11 @@ async fn every_screen_in_both_themes_wide_and_narrow() {
     let server = TestServer::start(options).await;
     let browser = TestBrowser::open().await;
     let page = BrowserPage::signed_in(&browser, &server).await;
-    let axe = Path::new(env!("CARGO_MANIFEST_DIR")).join("static/node_modules/axe-core/axe.min.js");
-    let axe = std::fs::read_to_string(axe).expect("axe-core is among the packages of the UI (`npm ci` in `static/`)");
+    let axe = axe_script();
     let mut wrong = Vec::new();
-    let looks = ["light", "dark"].into_iter().flat_map(|theme| [(theme, 1440, 900), (theme, 390, 844)]);
     let mut sessions = None;
-    for (theme, width, height) in looks {
-        page.scheme(theme).await;
-        page.size(width, height).await;
-        page.touched(width < 800).await;
-        let mut gallery = ScreenGallery { page: &page, look: format!("{theme}-{width}"), axe: &axe, wrong: Vec::new() };
+    for look in LOOKS {
+        let mut gallery = ScreenGallery::open(&page, &axe, look).await;
         if sessions.is_none() {
             page.css("textarea[aria-label=Task]").await;
             page.shows("What should be done?").await;
@@ -257,7 +275,7 @@ async fn walk(gallery: &mut ScreenGallery<'_>, sessions: &ScreenSessions) {
     workspace("events").await;
     page.open_a_frame().await;
     gallery.hang("07-events").await;
-    page.css("[aria-label='Close the workspace']").await.click().await.expect("it closes");
+    page.css(".workspace [aria-label='Close the workspace']").await.click().await.expect("it closes");
     page.css(".session-header [aria-label^='Actions for']").await.click().await.expect("the menu opens");
     page.css(".menu-entry").await;
     gallery.hang("08-menu").await;

@@ -72,7 +72,7 @@ async fn two_tabs_agree_on_queue_state_and_approvals() {
 }
 
 /// Replaces the browser's own notifications, which need a person's permission.
-const NOTIFICATIONS: &str = "window.shown = []; window.Notification = class {
+pub(crate) const NOTIFICATIONS: &str = "window.shown = []; window.Notification = class {
     static permission = 'granted';
     static requestPermission = async () => 'granted';
     constructor(title) { window.shown.push(title); }
@@ -95,7 +95,7 @@ async fn hidden_tab_gets_notifications() {
     let message = json!({ "content": "go" });
     server.rest.post(&format!("/api/sessions/{session}/messages"), message).await.expect(202);
     let AgentCommand::Prompt { turn, .. } = agent.command().await else { panic!("a turn begins") };
-    page.until("the list says so", "document.querySelector('.session-item .dot-running')").await;
+    page.until("the list says so", "document.querySelector('.session-item .dot-working')").await;
     let extras = json!({ "request": "q1", "action": "ls", "risk": "low", "options": ["allow", "deny"] });
     agent.event(None, json!({ "observation": "confirm", "content": "", "extras": extras })).await;
     page.until("a notification", "window.shown.length === 1").await;
@@ -105,7 +105,7 @@ async fn hidden_tab_gets_notifications() {
     let answer = json!({ "action": "confirm", "args": { "request": "q1", "decision": "allow" } });
     let mut socket = TestSocket::attach(&server.rest, &session).await;
     socket.send(answer).await;
-    page.until("it works on", "document.querySelector('.session-item .dot-running')").await;
+    page.until("it works on", "document.querySelector('.session-item .dot-working')").await;
     agent.report(AgentReport::TurnEnded { turn, outcome: WorkOutcome::Done }).await.expect("the server listens");
     page.until("a second notification", "window.shown.length === 2").await;
     assert_eq!(page.js("return window.shown", &[]).await, json!(["Far away waits for you", "Far away is done"]));

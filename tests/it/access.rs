@@ -1,12 +1,12 @@
 //! Access control: without the token, a page of another origin, another local user and a
 //! DNS-rebinding name get nothing.
 
-use reqwest::{Method, header};
+use reqwest::Method;
 use serde_json::json;
 
 use greenroom_testkit::{
     driver::TestDriver,
-    rest::send,
+    rest::{SignedInClient, send},
     server::{TestServer, TestServerOptions},
     socket::{HandshakeHeaders, TestSocket},
 };
@@ -21,19 +21,24 @@ async fn access_follows_token_and_origin() {
     let own = format!("http://{}", server.rest.authority);
     let bearer = format!("Bearer {}", server.rest.token);
     let wrong = format!("Bearer {}x", server.rest.token);
-    let cookie = cookie(&server).await;
-    let table: [(&str, HandshakeHeaders<'_>, u16); 11] = [
+    let SignedInClient { cookie, secret } = server.rest.sign_in().await;
+    let (cookie, secret) = (("cookie", cookie.as_str()), ("x-greenroom-secret", secret.as_str()));
+    let table: [(&str, HandshakeHeaders<'_>, u16); 15] = [
         ("GET", &[], 401),
+        ("GET", &[cookie], 401),
+        ("GET", &[secret], 401),
+        ("POST", &[cookie, ("origin", &own)], 401),
+        ("POST", &[secret, ("origin", &own)], 401),
         ("GET", &[("authorization", &wrong)], 401),
         ("GET", &[("authorization", &bearer)], 200),
-        ("GET", &[("cookie", &cookie)], 200),
+        ("GET", &[cookie, secret], 200),
         ("GET", &[("authorization", &bearer), ("host", "evil.test")], 403),
-        ("GET", &[("cookie", &cookie), ("sec-fetch-site", "cross-site")], 403),
+        ("GET", &[cookie, secret, ("sec-fetch-site", "cross-site")], 403),
         ("POST", &[], 401),
         ("POST", &[("authorization", &bearer), ("origin", "https://evil.test")], 403),
-        ("POST", &[("cookie", &cookie), ("origin", "https://evil.test")], 403),
-        ("POST", &[("cookie", &cookie), ("origin", "null")], 403),
-        ("POST", &[("cookie", &cookie), ("origin", &own)], 201),
+        ("POST", &[cookie, secret, ("origin", "https://evil.test")], 403),
+        ("POST", &[cookie, secret, ("origin", "null")], 403),
+        ("POST", &[cookie, secret, ("origin", &own)], 201),
     ];
     for (method, headers, expected) in table {
         let method: Method = method.parse().expect("a method");
@@ -53,10 +58,9 @@ async fn access_follows_token_and_origin() {
 #[tokio::test]
 async fn forms_of_other_pages_change_nothing() {
     let server = server().await;
-    let cookie = cookie(&server).await;
-    let own = format!("http://{}", server.rest.authority);
+    let browser = server.rest.sign_in().await;
     for content_type in ["application/x-www-form-urlencoded", "text/plain", "multipart/form-data; boundary=x"] {
-        let request = server.rest.bare(Method::POST, "/api/sessions").header("cookie", &cookie).header("origin", &own);
+        let request = server.rest.as_browser(&browser, Method::POST, "/api/sessions");
         let reply = send(request.header("content-type", content_type).body(r#"{"title":"forged"}"#)).await;
         assert!(reply.status.is_client_error(), "{content_type}: {}", reply.status);
     }
@@ -70,23 +74,27 @@ async fn sockets() {
     let port = authority.rsplit(':').next().expect("a port");
     let own = format!("http://{authority}");
     let bearer = format!("Bearer {}", server.rest.token);
-    let cookie = cookie(&server).await;
+    let browser = server.rest.sign_in().await;
+    let (cookie, protocols) = (browser.cookie.as_str(), browser.protocols());
+    let secret = ("sec-websocket-protocol", protocols.as_str());
     let other_port = "http://127.0.0.1:1";
     let suffix = format!("http://{authority}.evil.test");
     let scheme = format!("https://{authority}");
     let rebound = format!("evil.test:{port}");
-    let table: [(&str, HandshakeHeaders<'_>, Option<u16>); 12] = [
+    let table: [(&str, HandshakeHeaders<'_>, Option<u16>); 14] = [
         ("no token", &[], Some(4401)),
         ("a token of somebody else", &[("authorization", "Bearer wrong")], Some(4401)),
         ("the bearer token", &[("authorization", &bearer)], None),
-        ("the cookie alone", &[("cookie", &cookie)], Some(403)),
-        ("the cookie from our page", &[("cookie", &cookie), ("origin", &own)], None),
-        ("another origin", &[("cookie", &cookie), ("origin", "https://evil.test")], Some(403)),
+        ("the cookie alone", &[("cookie", cookie), ("origin", &own)], Some(4401)),
+        ("the secret alone", &[secret, ("origin", &own)], Some(4401)),
+        ("no page", &[("cookie", cookie), secret], Some(403)),
+        ("our page", &[("cookie", cookie), secret, ("origin", &own)], None),
+        ("another origin", &[("cookie", cookie), secret, ("origin", "https://evil.test")], Some(403)),
         ("another origin with the token", &[("authorization", &bearer), ("origin", "https://evil.test")], Some(403)),
-        ("no origin to speak of", &[("cookie", &cookie), ("origin", "null")], Some(403)),
-        ("another port", &[("cookie", &cookie), ("origin", other_port)], Some(403)),
-        ("a suffix", &[("cookie", &cookie), ("origin", &suffix)], Some(403)),
-        ("another scheme", &[("cookie", &cookie), ("origin", &scheme)], Some(403)),
+        ("no origin to speak of", &[("cookie", cookie), secret, ("origin", "null")], Some(403)),
+        ("another port", &[("cookie", cookie), secret, ("origin", other_port)], Some(403)),
+        ("a suffix", &[("cookie", cookie), secret, ("origin", &suffix)], Some(403)),
+        ("another scheme", &[("cookie", cookie), secret, ("origin", &scheme)], Some(403)),
         ("a rebound name", &[("authorization", &bearer), ("host", &rebound)], Some(403)),
     ];
     for (what, headers, expected) in table {
@@ -108,7 +116,7 @@ async fn sockets() {
 async fn replaced_token_is_rejected_everywhere() {
     let server = server().await;
     let session = server.rest.create(json!({})).await;
-    let old_cookie = cookie(&server).await;
+    let browser = server.rest.sign_in().await;
     let mut attached = TestSocket::attach(&server.rest, &session).await;
     let mut idle = TestSocket::open(&server.rest).await;
     idle.status("hello").await;
@@ -116,7 +124,7 @@ async fn replaced_token_is_rejected_everywhere() {
     assert_eq!((attached.closed().await, idle.closed().await), (Some(4401), Some(4401)));
     assert_eq!(server.rest.get("/api/sessions").await.status, 401);
     let with = |name: &'static str, value: String| server.rest.bare(Method::GET, "/api/sessions").header(name, value);
-    assert_eq!(send(with("cookie", old_cookie)).await.status, 401);
+    assert_eq!(send(server.rest.as_browser(&browser, Method::GET, "/api/sessions")).await.status, 401);
     assert_eq!(send(with("authorization", format!("Bearer {new}"))).await.expect(200)["total"], 1);
     assert!(!server.log().contains(&new) && !server.log().contains(&server.rest.token));
 }
@@ -152,7 +160,17 @@ async fn only_healthz_needs_no_token() {
 async fn token_is_never_logged() {
     let options = TestServerOptions::new(TestDriver::Process).env("GREENROOM_LOG__LEVEL", "trace");
     let server = TestServer::start(options).await;
-    cookie(&server).await;
+    let browser = server.rest.sign_in().await;
+    let session = server.rest.create(json!({})).await;
+    let export = format!("/api/sessions/{session}/export");
+    let ticket = server.rest.as_browser(&browser, Method::POST, "/api/tickets").json(&json!({ "path": export }));
+    let ticket = send(ticket).await.expect(201)["ticket"].as_str().expect("a ticket").to_owned();
+    send(server.rest.bare(Method::GET, &format!("{export}?ticket={ticket}"))).await;
+    let own = format!("http://{}", server.rest.authority);
+    let protocols = browser.protocols();
+    let page = [("cookie", browser.cookie.as_str()), ("sec-websocket-protocol", &protocols), ("origin", &own)];
+    drop(TestSocket::handshake(&server.rest, "/ws", &page).await.expect("the secret opens it"));
+    send(server.rest.bare(Method::POST, "/api/sign-in").json(&json!({ "token": server.rest.token }))).await;
     let with_token = format!("/ws?token={}", server.rest.token);
     drop(TestSocket::handshake(&server.rest, &with_token, &[]).await.expect("the token opens it"));
     server.rest.get("/api/sessions").await.expect(200);
@@ -160,7 +178,10 @@ async fn token_is_never_logged() {
     send(server.rest.bare(Method::GET, &elsewhere)).await;
     let log = server.log();
     assert!(!log.is_empty(), "there is a log to look into");
-    assert!(!log.contains(&server.rest.token), "the token is in the log");
+    let cookie = browser.cookie.split_once('=').expect("a name and a value").1;
+    for hidden in [&server.rest.token, &ticket, &browser.secret, cookie] {
+        assert!(!log.contains(hidden), "the log has a token, a ticket or a secret");
+    }
 }
 
 #[tokio::test]
@@ -172,6 +193,7 @@ async fn data_directory_is_readable_by_its_owner_only() {
     };
     assert_eq!(mode(&server.data()), 0o700);
     assert_eq!(mode(&server.data().join("token")), 0o600);
+    assert_eq!(mode(&server.data().join("browsers.json")), 0o600);
 }
 
 /// Case of `greenroom export | head`: nothing on stderr, and no exit code of a panic.
@@ -187,16 +209,4 @@ fn closed_stdout_ends_a_command_without_error() {
         let stderr = String::from_utf8_lossy(&ended.stderr);
         assert_eq!((ended.status.code(), &*stderr), (Some(0), ""), "{command}");
     }
-}
-
-/// Opens the printed link, as a browser would, and returns the cookie that the server sets.
-async fn cookie(server: &TestServer) -> String {
-    let path = format!("/?token={}", server.rest.token);
-    let reply = send(server.rest.bare(Method::GET, &path)).await;
-    assert!(reply.status.is_redirection(), "{}: {}", reply.status, reply.text);
-    assert_eq!(reply.headers[header::LOCATION], "/", "the token leaves the address");
-    let set = reply.headers[header::SET_COOKIE].to_str().expect("text");
-    assert!(set.contains("HttpOnly") && set.contains("SameSite=Strict"), "{set}");
-    assert!(!set.contains(&server.rest.token), "the cookie is not the token: {set}");
-    set.split(';').next().expect("a cookie").to_owned()
 }

@@ -2,15 +2,44 @@
 
 use std::collections::BTreeMap;
 
+use reqwest::Method;
 use serde_json::json;
 
 use greenroom_testkit::{
     driver::TestDriver,
     eventually,
     model::ScriptedModel,
+    rest::send,
     server::{TestServer, TestServerOptions},
     socket::TestSocket,
 };
+
+/// Sends requests without the token, as Prometheus on this machine does.
+#[tokio::test]
+async fn monitoring_opens_to_this_machine_by_a_switch() {
+    let options = TestServerOptions::new(TestDriver::Process);
+    let closed = TestServer::start(options.clone()).await;
+    let open = TestServer::start(options.env("GREENROOM_SERVER__OPEN_MONITORING", "true")).await;
+    let status = async |server: &TestServer, method: Method, path: &str, headers: &[(&str, &str)]| {
+        let request = server.rest.bare(method, path);
+        let request = headers.iter().fold(request, |request, (name, value)| request.header(*name, *value));
+        send(request).await.status.as_u16()
+    };
+    for path in ["/readyz", "/metrics"] {
+        assert_eq!(status(&closed, Method::GET, path, &[]).await, 401, "{path}");
+        assert_eq!(status(&open, Method::GET, path, &[]).await, 200, "{path}");
+        assert_eq!(status(&open, Method::HEAD, path, &[]).await, 200, "{path}");
+        for (name, value) in [("x-forwarded-for", "127.0.0.1"), ("forwarded", "for=127.0.0.1"), ("via", "1.1 x")] {
+            assert_eq!(status(&open, Method::GET, path, &[(name, value)]).await, 401, "{path} {name}");
+        }
+        assert_eq!(status(&open, Method::GET, path, &[("host", "evil.test")]).await, 403, "{path}");
+        assert_ne!(status(&open, Method::GET, path, &[("origin", "https://evil.test")]).await, 200, "{path}");
+        assert_eq!(status(&open, Method::POST, path, &[]).await, 401, "{path}");
+    }
+    for path in ["/api/sessions", "/metrics/x", "/readyzz"] {
+        assert_eq!(status(&open, Method::GET, path, &[]).await, 401, "{path}");
+    }
+}
 
 /// Returns the value of each series.
 async fn series(server: &TestServer) -> BTreeMap<String, f64> {

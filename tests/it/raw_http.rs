@@ -86,6 +86,39 @@ async fn rest_of(connection: &mut TcpStream) -> Vec<u8> {
     rest
 }
 
+/// Browser that opens an address of the page, with headers that the server cannot parse.
+#[tokio::test]
+async fn browser_gets_the_error_of_an_unparsed_request_as_a_page() {
+    let server = server().await;
+    let accept = "accept: text/html,application/xhtml+xml\r\n";
+    let head = |path: &str, rest: &str| {
+        format!("GET {path} HTTP/1.1\r\nhost: {}\r\n{accept}{rest}", server.rest.authority).into_bytes()
+    };
+    let large = format!("cookie: {}", "y".repeat(200_000));
+    for (what, request, status, text) in [
+        ("a head that is too large", head("/sessions", &large), 431, "The head of the request is too large."),
+        ("a header without a colon", head("/", "nonsense\r\n\r\n"), 400, "The request is not valid HTTP/1.1."),
+    ] {
+        let mut connection = connect(&server).await;
+        send(&mut connection, &request).await;
+        let answer = receive(&mut connection, false).await;
+        let page = String::from_utf8_lossy(&answer.body);
+        assert_eq!(
+            (answer.status, answer.header("content-type")),
+            (status, Some("text/html; charset=utf-8")),
+            "{what}"
+        );
+        assert!(
+            page.contains(text) && page.contains(r#"<link rel="stylesheet" href="/assets/style-"#),
+            "{what}: {page}"
+        );
+        assert_eq!(answer.header("cache-control"), Some("no-store"), "{what}");
+    }
+    let mut connection = connect(&server).await;
+    send(&mut connection, &head("/api/sessions", "nonsense\r\n\r\n")).await;
+    assert_eq!(receive(&mut connection, false).await.error_code("the API"), "invalid_args");
+}
+
 #[tokio::test]
 async fn request_that_cannot_be_parsed_gets_an_error_in_the_common_form() {
     let server = server().await;

@@ -30,6 +30,8 @@ async fn session_is_created_found_changed_and_removed() {
         "id",
         "image",
         "last_seq",
+        "latest",
+        "latest_seq",
         "model",
         "reason",
         "sandbox",

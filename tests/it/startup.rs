@@ -1,12 +1,71 @@
-//! Errors at the start: the text names the way out, with the documented exit code.
+//! Start: errors name the way out, with the documented exit code; the address is for a person or
+//! for a script.
+
+use std::{
+    fs::File,
+    io::Read,
+    os::fd::{FromRawFd, OwnedFd},
+    path::Path,
+    ptr::{null, null_mut},
+};
 
 use rustix::process::Signal;
 use serde_json::json;
+use tokio::process::Command;
 
 use greenroom_testkit::{
     driver::TestDriver,
+    greenroom_binary,
     server::{FailedServerStart, TestServer, TestServerOptions, code},
+    within,
 };
+
+/// Starts the server with a terminal as stdout. Returns what the terminal got, up to the link.
+async fn start_on_terminal(home: &Path) -> String {
+    let (mut terminal, mut stdout) = (-1, -1);
+    // SAFETY: both descriptors are valid for writes; the other arguments may be null.
+    let opened = unsafe { libc::openpty(&mut terminal, &mut stdout, null_mut(), null(), null()) };
+    assert_eq!(opened, 0, "a terminal is free");
+    // SAFETY: the call has opened both descriptors, and nothing else owns them.
+    let (terminal, stdout) = unsafe { (OwnedFd::from_raw_fd(terminal), OwnedFd::from_raw_fd(stdout)) };
+    let log = File::create(home.join("log")).expect("the log is created");
+    let mut server = Command::new(greenroom_binary())
+        .args(["--bind", "127.0.0.1:0", "--sandbox", "process", "--data"])
+        .arg(home.join("data"))
+        .env("XDG_CONFIG_HOME", home)
+        .stdout(stdout)
+        .stderr(log)
+        .kill_on_drop(true)
+        .spawn()
+        .expect("the binary that cargo built starts");
+    let mut screen = File::from(terminal);
+    let reads = tokio::task::spawn_blocking(move || {
+        let (mut text, mut piece) = (String::new(), [0; 1024]);
+        while text.matches("\r\n").count() < 3 {
+            let count = screen.read(&mut piece).expect("the terminal is open");
+            text.push_str(&String::from_utf8_lossy(&piece[..count]));
+        }
+        text
+    });
+    let text = within("three lines on the terminal", reads).await.expect("the terminal is readable");
+    server.kill().await.expect("the server runs");
+    text
+}
+
+/// A script gets the one line that it parses; see `TestServer::start`.
+#[tokio::test]
+async fn person_gets_a_frame_with_the_link_last() {
+    let home = tempfile::tempdir().expect("a temporary directory");
+    let text = start_on_terminal(home.path()).await;
+    let lines: Vec<&str> = text.lines().collect();
+    let [above, line, below] = lines[..] else { panic!("three lines: {text}") };
+    let link = line.strip_prefix("Greenroom is ready: http://127.0.0.1:").unwrap_or_else(|| panic!("{text}"));
+    assert!(link.contains("/?token=") && !link.contains(' '), "the link ends the line: {line}");
+    assert!(above == below && above.chars().all(|c| c == '─'), "{text}");
+    assert_eq!(above.chars().count(), line.chars().count());
+    let log = std::fs::read_to_string(home.path().join("log")).expect("the log is text");
+    assert_eq!(log, "", "details are logged at debug level");
+}
 
 async fn refused(options: TestServerOptions) -> FailedServerStart {
     let home = tempfile::tempdir().expect("a temporary directory");

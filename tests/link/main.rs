@@ -443,6 +443,7 @@ fn record() -> SessionRecord {
         spent_on: None,
         reported_budget_usd: None,
         journal_usage: JournalUsage::default(),
+        latest: None,
         further_models: Vec::new(),
         archived: false,
         idempotency_key: None,

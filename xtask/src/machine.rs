@@ -6,6 +6,7 @@ use std::{
     env,
     fs::{self, File},
     io,
+    os::unix::fs::PermissionsExt,
     path::{Path, PathBuf},
     process::{Child, Command, Stdio},
     thread,
@@ -54,6 +55,8 @@ const BROWSER: [Needed; 2] = [
 ];
 /// Version of the test runner that is installed if none is there.
 const NEXTEST_VERSION: &str = "0.9.143";
+const PROXIES: [Needed; 2] =
+    [Needed { program: "nginx", package: "nginx" }, Needed { program: "caddy", package: "caddy" }];
 const CLOCK: [Needed; 1] = [Needed { program: "faketime", package: "faketime" }];
 const PYTHON: [Needed; 1] = [Needed { program: "python3", package: "python3" }];
 const UI: [Needed; 2] = [Needed { program: "node", package: "nodejs" }, Needed { program: "npm", package: "npm" }];
@@ -74,6 +77,12 @@ impl Machine {
     /// Installs the library that gives a program another time.
     pub(crate) fn fake_clock(&self) -> Result<(), String> {
         self.install(&CLOCK)
+    }
+
+    /// Installs the reverse proxies. Debian's packages would start them as services.
+    pub(crate) fn proxies(&self) -> Result<(), String> {
+        let _policy = ServicePolicy::deny(self.install, &missing(&PROXIES));
+        self.install(&PROXIES)
     }
 
     /// Installs the test runner.
@@ -207,6 +216,34 @@ impl Machine {
             }
         }
         Ok(())
+    }
+}
+
+/// Rule for Debian's packages that starts no service, as long as the value lives.
+///
+/// `invoke-rc.d` asks this program before each start (`/usr/share/doc/init-system-helpers`). A rule
+/// of the machine's own stays in place.
+struct ServicePolicy(Option<&'static Path>);
+
+impl ServicePolicy {
+    fn deny(install: Install, missing: &[&str]) -> ServicePolicy {
+        let path = Path::new("/usr/sbin/policy-rc.d");
+        let is_needed = install == Install::Allowed && !missing.is_empty() && is_root() && !path.exists();
+        let write = || -> io::Result<()> {
+            // 101: the start is forbidden.
+            fs::write(path, "#!/bin/sh\nexit 101\n")?;
+            fs::set_permissions(path, fs::Permissions::from_mode(0o755))
+        };
+        ServicePolicy(Some(path).filter(|_| is_needed && write().is_ok()))
+    }
+}
+
+impl Drop for ServicePolicy {
+    fn drop(&mut self) {
+        // Without the file, services start as usual. A failure is repaired by hand.
+        if let Some(Err(e)) = self.0.map(fs::remove_file) {
+            println!("  remove `/usr/sbin/policy-rc.d` by hand, it keeps services from starting: {e}");
+        }
     }
 }
 

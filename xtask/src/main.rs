@@ -4,6 +4,7 @@
 //! |---|---|
 //! | `cargo xtask test` | sets the machine up and runs the checks of a [`steps::Lane`] in order |
 //! | `cargo xtask bench` | measures the `dist` binaries; the benches are in `benches/product/` |
+//! | `cargo xtask dist` | builds a program for other machines, and packs it with its documents |
 //! | `cargo xtask wire` | renews the files generated from `agent/protocol` |
 //! | `cargo xtask soak` | injects random faults; checks the promises (`tests/testkit/src/soak/`) |
 
@@ -11,7 +12,9 @@ use std::process::{Command, ExitCode};
 
 use clap::{Parser, Subcommand};
 
+mod archive;
 mod counts;
+mod dist;
 mod images;
 mod machine;
 mod runner;
@@ -44,6 +47,12 @@ enum Task {
         /// `faults`, `pause` or `ui`; without a name, all of them
         names: Vec<String>,
     },
+    /// Build a static program and pack it with its documents into a `.tar.gz`
+    Dist {
+        /// Profile of cargo; `dev` builds faster
+        #[arg(long, default_value = dist::DIST_PROFILE)]
+        profile: String,
+    },
     /// Renew the page's types, the schemas of the OpenAPI document and the tables of the protocol
     Wire,
     /// Inject random faults and check the promises
@@ -65,6 +74,13 @@ fn main() -> ExitCode {
     match Cli::parse().task {
         Task::Test { lane, only, no_install } => steps::run(lane, only, machine::Install::from_flag(no_install)),
         Task::Bench { names } => bench(&names),
+        Task::Dist { profile } => match dist::dist(&profile) {
+            Ok(()) => ExitCode::SUCCESS,
+            Err(reason) => {
+                eprintln!("{reason}");
+                ExitCode::FAILURE
+            }
+        },
         Task::Wire => run(runner::cargo()
             .args(["test", "-p", "greenroom-protocol", "--lib", "generated_files"])
             .env("RENEW_WIRE", "1")),

@@ -22,7 +22,8 @@ pub(crate) enum Lane {
     Quick,
     /// Everything that must pass before a merge
     Full,
-    /// `full`, the tools of the OpenAPI document, and five minutes of soak on each sandbox driver
+    /// `full`, the slowest tests, the tools of the OpenAPI document, and five minutes of soak on
+    /// each sandbox driver
     All,
 }
 
@@ -155,6 +156,16 @@ fn ui(machine: &Machine) -> StepOutcome {
 /// Makes a test fail if it needs Docker and no engine answers. Unset, the test is left out.
 const DOCKER_REQUIRED: (&str, &str) = ("GREENROOM_TEST_DOCKER", "required");
 
+/// Makes a test fail if it needs a reverse proxy and the program is missing. Unset, the test is
+/// left out.
+const PROXIES_REQUIRED: (&str, &str) = ("GREENROOM_TEST_PROXIES", "required");
+
+/// Tests of the lane `all` alone: each takes longer than 45 s and rarely finds a fault.
+const OPT_IN_TESTS: &str = "test(=greedy::clients_that_do_not_read_delay_no_one_and_catch_up) \
+     or test(=deaths::stopped_agent_fails_and_busy_agent_continues) \
+     or test(=overload::half_open_clients_are_detected) \
+     or test(=soak::twenty_server_kills_lose_nothing_in_fifty_sessions)";
+
 /// Everything but the real product: no engine, no browser, no server process.
 const QUICK_TESTS: &str = "not binary_id(greenroom::it) and not test(/(^|::)docker::/)";
 
@@ -175,13 +186,21 @@ fn tests(lane: Lane, machine: &Machine) -> StepOutcome {
     if let Err(reason) = machine.fake_clock() {
         println!("  tests that set the clock are left out: {reason}");
     }
-    match machine.engine().and_then(|()| images::make_all()) {
-        Ok(()) => nextest(&[]).with(DOCKER_REQUIRED).nextest(),
-        Err(reason) => {
-            println!("  without Docker: {reason}");
-            nextest(&[]).nextest()
-        }
+    let mut required = Vec::new();
+    match machine.proxies() {
+        Ok(()) => required.push(PROXIES_REQUIRED),
+        Err(reason) => println!("  tests behind proxies are left out: {reason}"),
     }
+    match machine.engine().and_then(|()| images::make_all()) {
+        Ok(()) => required.push(DOCKER_REQUIRED),
+        Err(reason) => println!("  without Docker: {reason}"),
+    }
+    let without_opt_in = format!("not ({OPT_IN_TESTS})");
+    let run = match lane {
+        Lane::All => nextest(&[]),
+        Lane::Quick | Lane::Full => nextest(&["--filterset", &without_opt_in]),
+    };
+    required.into_iter().fold(run, Runner::with).nextest()
 }
 
 /// Tests that need tools beside cargo, in the test binary of that name.
@@ -255,4 +274,21 @@ fn counted(counts: TestCounts) -> String {
 
 fn seconds(took: Duration) -> String {
     format!("{:.1} s", took.as_secs_f64())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn opt_in_tests_exist() {
+        let names: Vec<&str> = OPT_IN_TESTS.split("test(=").skip(1).filter_map(|rest| rest.split(')').next()).collect();
+        assert!(!names.is_empty(), "{OPT_IN_TESTS}");
+        for name in names {
+            let (module, test) = name.split_once("::").expect("a name has its module");
+            let path = root().join(format!("tests/it/{module}.rs"));
+            let source = std::fs::read_to_string(&path).expect("the module exists");
+            assert!(source.contains(&format!("async fn {test}()")), "no test `{test}` in `{}`", path.display());
+        }
+    }
 }

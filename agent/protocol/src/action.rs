@@ -88,7 +88,7 @@ pub enum Action {
     SetBudget { usd: Option<f64> },
     /// Ends a process that a command left behind.
     KillProcess { pid: i32 },
-    /// Stops whatever runs, of the agent and of the user. Without work, ends the processes that
+    /// Interrupts all work of the agent and of the user. Without work, ends the processes that
     /// commands left behind.
     Interrupt {},
     /// Freezes the sandbox.

@@ -62,7 +62,7 @@ pub enum ClientRequest {
     Write { path: String, content: String },
     /// Fetches a page as text.
     Browse { url: String },
-    /// Stops whatever runs, of the agent and of the user. Without work, ends the processes that
+    /// Interrupts all work of the agent and of the user. Without work, ends the processes that
     /// commands left behind.
     Interrupt {},
     /// Freezes the sandbox.
@@ -240,7 +240,14 @@ pub struct ErrorBody {
 pub enum StatusFrame {
     /// First frame of a connection. If no session exists yet, a second `hello` follows once it
     /// does.
-    Hello { session: Option<Value>, last_seq: u64, state: Option<crate::observation::AgentState> },
+    Hello {
+        session: Option<Value>,
+        last_seq: u64,
+        state: Option<crate::observation::AgentState>,
+        /// Time on the server's clock: RFC 3339, UTC, milliseconds. Ages of events count on that
+        /// clock.
+        now: String,
+    },
     /// Events up to `seq` have been replayed. Later events are live.
     Synced { seq: u64 },
     /// The frame with this `id` was accepted and led to event `seq`. Absent if it led to no event.

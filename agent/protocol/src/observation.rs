@@ -367,7 +367,7 @@ impl Observation {
             }
             ObservationKind::Run { exit_code: Some(0), .. } => "Got output.".to_owned(),
             ObservationKind::Run { exit_code: Some(code), .. } => format!("The command failed with exit code {code}."),
-            ObservationKind::Run { exit_code: None, .. } => "The command was stopped.".to_owned(),
+            ObservationKind::Run { exit_code: None, .. } => "The command was interrupted.".to_owned(),
             ObservationKind::Read { path, .. } => format!("Read {path}."),
             ObservationKind::Write { path, bytes } => format!("Wrote {bytes} bytes to {path}."),
             ObservationKind::Edit { path, .. } => format!("Edited {path}."),
@@ -377,7 +377,7 @@ impl Observation {
             }
             ObservationKind::Tool { status: ToolStatus::Failed, title, .. } => format!("Failed: {}", first_line(title)),
             ObservationKind::Tool { status: ToolStatus::Stopped, title, .. } => {
-                format!("Stopped: {}", first_line(title))
+                format!("Interrupted: {}", first_line(title))
             }
             ObservationKind::Chat { .. } | ObservationKind::Message { .. } => {
                 first_line_or(&self.content, "Message without text.").into_owned()
@@ -402,10 +402,15 @@ impl Observation {
             ObservationKind::AgentStateChanged { agent_state, reason: None, .. } => {
                 format!("Now {}.", agent_state.name())
             }
+            ObservationKind::AgentStateChanged { agent_state, reason: Some(reason), .. } if reason == "failed" => {
+                format!("Now {}; the last turn failed.", agent_state.name())
+            }
             ObservationKind::AgentStateChanged { agent_state, reason: Some(reason), .. } => {
                 format!("Now {}: {reason}", agent_state.name())
             }
-            ObservationKind::Interrupted { what, stopped_ms, .. } => format!("Stopped {what} in {stopped_ms} ms."),
+            ObservationKind::Interrupted { what, stopped_ms, .. } => {
+                format!("Interrupted {what} in {stopped_ms} ms.")
+            }
             ObservationKind::Queue { items } if items.is_empty() => "No message is waiting.".to_owned(),
             ObservationKind::Queue { items } => format!("Messages waiting: {}.", items.len()),
             ObservationKind::Sandbox { phase, .. } => format!("Sandbox: {phase:?}.").to_lowercase(),

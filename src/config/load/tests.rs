@@ -1,7 +1,7 @@
 use greenroom_protocol::link::ReasoningEffort;
 
 use super::*;
-use crate::config::{DriverChoice, SecretString, VolumeAccess};
+use crate::config::{DriverChoice, SecretString, TlsFiles, TlsSetting, VolumeAccess};
 
 /// Home directory with an optional user's file and an optional file of the data directory.
 struct ConfigTestHome(tempfile::TempDir);
@@ -120,12 +120,29 @@ fn errors_name_place_key_and_way_out() {
     check("[model]\n[[model.prices]]\nmodle = 'x'", &[], &["line 2", "`model.prices`", "modle"]);
     check("[log]\nlevel = 'loud,,='", &[], &["`log.level`", "error, warn, info"]);
     check("[server]\nallowed_origins = ['https://a.test/']", &[], &["`server.allowed_origins`", "without a path"]);
+    check("[server]\nbase_path = 'x'", &[], &["line 2", "`server.base_path`", "must begin with `/`"]);
+    check(
+        "[server]\ntrusted_proxies = ['x']",
+        &[],
+        &["`server.trusted_proxies`", "`x` must be an IP address or a network"],
+    );
+    check("[server]\ntls = 'on'", &[], &["`server.tls`", "must be `off`, or `{ cert"]);
+    check("[server.tls]\ncert = 'c'", &[], &["line 1", "`server.tls`", "must be `off`, or `{ cert"]);
+    check("[server]\nopen_monitoring = 'yes'", &[], &["`server.open_monitoring`", "\"yes\" is invalid"]);
     check("[server\n", &[], &["greenroom.toml` line 1 is not valid TOML"]);
     check("[data]\ndir = '/elsewhere'", &[], &["`data.dir`", "the file in the data directory"]);
     check("", &[("GREENROOM_SERVER__BOND", "1")], &["variable `GREENROOM_SERVER__BOND`", "`server.bond`", "`bind`"]);
     check("", &[("GREENROOM_SERVER_BIND", "1")], &["`GREENROOM_SERVER_BIND`", "use `GREENROOM_SERVER__BIND`"]);
     check("", &[("GREENROOM_AGENT__MAX_STEPS", "x")], &["`agent.max_steps`", "\"x\" is invalid"]);
     check("", &[("SANDBOX_VOLUMES", "/a")], &["variable `SANDBOX_VOLUMES`", "volume `/a` must"]);
+}
+
+#[test]
+fn tls_table_of_a_file_yields_to_a_variable() {
+    let home = ConfigTestHome::new("[server.tls]\ncert = '/c'\nkey = '/k'", "[server.tls]\nkey = '/l'");
+    let tls = |variables: &[_]| home.load(variables, &[]).expect("the configuration is valid").server.tls;
+    assert_eq!(tls(&[]), TlsSetting::Files(TlsFiles { cert: "/c".into(), key: "/l".into() }));
+    assert_eq!(tls(&[("GREENROOM_SERVER__TLS", "off")]), TlsSetting::Off);
 }
 
 #[test]

@@ -2,12 +2,12 @@ use std::convert::Infallible;
 
 use actix_web::body::BodyStream;
 use futures::stream;
-use tokio::net::TcpSocket;
+use tokio::net::{TcpSocket, TcpStream};
 
 use super::*;
 
 /// Returns both ends of a connection with small kernel buffers.
-async fn connection() -> (TcpStream, TcpStream) {
+async fn connection() -> (TcpStream, ClientStream) {
     let listener = TcpSocket::new_v4().unwrap();
     listener.set_send_buffer_size(4096).unwrap();
     listener.bind("127.0.0.1:0".parse().unwrap()).unwrap();
@@ -15,10 +15,10 @@ async fn connection() -> (TcpStream, TcpStream) {
     let client = TcpSocket::new_v4().unwrap();
     client.set_recv_buffer_size(4096).unwrap();
     let (client, accepted) = tokio::join!(client.connect(listener.local_addr().unwrap()), listener.accept());
-    (client.unwrap(), accepted.unwrap().0)
+    (client.unwrap(), ClientStream::plain(accepted.unwrap().0))
 }
 
-fn with_actor(stream: TcpStream, frames: impl Stream<Item = Result<Bytes, Infallible>> + 'static) -> WsTransport {
+fn with_actor(stream: ClientStream, frames: impl Stream<Item = Result<Bytes, Infallible>> + 'static) -> WsTransport {
     WsTransport::new(stream, BoxBody::new(BodyStream::new(frames)), Rc::new(RefCell::new(ClientInput::Empty)))
 }
 

@@ -243,6 +243,19 @@ async fn interrupt_whose_append_fails_sends_only_what_stops() {
 }
 
 #[actix::test]
+async fn new_title_and_archived_mark_are_no_activity() {
+    let store = Arc::new(FaultyStore::default());
+    let (id, session) = testkit::idle_session(store.clone()).await;
+    let record = async || store.get(id).await.expect("store is readable").expect("session exists").record;
+    let before = record().await;
+    let updates = UpdateMetadata { title: Some("new".into()), archived: Some(true), ..UpdateMetadata::default() };
+    let view = session.send(updates).await.expect("session actor answers").expect("the update is accepted");
+    let after = record().await;
+    assert_eq!((after.title.as_str(), after.archived), ("new", true));
+    assert_eq!((&after.updated_at, &view.updated_at), (&before.updated_at, &before.updated_at));
+}
+
+#[actix::test]
 async fn failed_record_is_repeated_with_next_append() {
     let store = Arc::new(FaultyStore::default());
     let (id, session) = testkit::idle_session(store.clone()).await;

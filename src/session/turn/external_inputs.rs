@@ -90,6 +90,7 @@ impl SessionState {
         let turn_lost = self.turn.as_ref().is_some_and(|turn| !self.is_in_flight(&turn.id));
         let user_action_lost = self.user_action.as_ref().is_some_and(|action| !self.is_in_flight(&action.id));
         if turn_lost {
+            self.turn_failed = self.interrupting.is_none();
             self.turn = None;
             self.open_approvals.withdraw_all();
             d.turn_is_over = true;
@@ -152,6 +153,8 @@ impl SessionState {
             {
                 let error = ObservationKind::Error { code: code.clone(), detail: detail.clone() };
                 d.push_event(EventSource::Agent, None, None, observation(error));
+                // An interrupted turn was to end, whatever the agent reports.
+                self.turn_failed = self.interrupting.is_none();
             }
             self.work_ended("the turn", outcome, context, d);
         }
@@ -279,6 +282,7 @@ impl SessionState {
         d: &mut Transition,
     ) {
         d.push_event(EventSource::Server, None, None, Observation { kind, content: reason.clone() });
+        self.turn_failed |= self.turn.is_some() && self.interrupting.is_none();
         self.abort_work(EscalationStep::Sandbox, context, d);
         d.push_effect(Effect::AbortModelStreams);
         self.boot = None;

@@ -66,6 +66,10 @@ const BUDGET_SPENT: &str = "budget";
 /// Reason of the state `idle` after work that an exceeded disk quota interrupted.
 const QUOTA_EXCEEDED: &str = "quota";
 
+/// Reason of the states without a turn after a failed turn, until the next turn begins. A user
+/// action or a start of the sandbox keeps the reason, so neither is taken for another failure.
+const TURN_FAILED: &str = "failed";
+
 /// State of a session beside its events. Stored in the session record.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 pub struct SessionState {
@@ -116,6 +120,9 @@ pub struct SessionState {
     /// Set from an interrupt by a disk quota until the next turn or user action.
     #[serde(default, skip_serializing_if = "std::ops::Not::not")]
     quota_exceeded: bool,
+    /// Set from the failure of a turn until the next turn.
+    #[serde(default, skip_serializing_if = "std::ops::Not::not")]
+    turn_failed: bool,
     /// Counter of messages, turns, user actions and commands. Makes their names unique.
     #[serde(rename = "named")]
     name_counter: u64,
@@ -215,6 +222,7 @@ impl Default for SessionState {
             unpause_failed: false,
             budget_spent: false,
             quota_exceeded: false,
+            turn_failed: false,
             leftovers: Vec::new(),
             name_counter: 0,
             dedup_cache: VecDeque::new(),
@@ -251,6 +259,7 @@ impl SessionState {
             SandboxState::Up if self.quota_exceeded && self.visible_state() == AgentState::Idle => {
                 Some(QUOTA_EXCEEDED.to_owned())
             }
+            SandboxState::Starting | SandboxState::Up if self.turn_failed => Some(TURN_FAILED.to_owned()),
             SandboxState::Starting | SandboxState::Up | SandboxState::Ended => None,
         }
     }
@@ -410,7 +419,7 @@ impl SessionState {
             let chat = Observation { kind, content: content.clone() };
             let chat = d.push_event(EventSource::User, Some(queued.cause), Some(item), chat);
             let turn = RunningTurn { id, chat };
-            (self.budget_spent, self.quota_exceeded) = (false, false);
+            (self.budget_spent, self.quota_exceeded, self.turn_failed) = (false, false, false);
             self.deliver(AgentCommand::Prompt { turn: turn.id.clone(), content, attachments }, d);
             self.turn = Some(turn);
         }

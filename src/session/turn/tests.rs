@@ -4,6 +4,7 @@ mod any_input;
 mod approvals;
 mod budget;
 mod concurrent_actions;
+mod failed_turns;
 mod idempotency_keys;
 mod interrupts;
 mod leftovers;

@@ -284,6 +284,7 @@ fn lost_record(id: SessionId) -> SessionRecord {
         spent_on: None,
         reported_budget_usd: None,
         journal_usage: JournalUsage::default(),
+        latest: None,
         further_models: Vec::new(),
         archived: false,
         idempotency_key: None,

@@ -11,6 +11,7 @@ use super::{
 };
 
 mod admin;
+mod browsers;
 mod contents;
 mod events;
 mod export;
@@ -18,18 +19,21 @@ mod files;
 mod health;
 mod options;
 pub(super) mod page;
+mod search;
 mod sessions;
 pub(super) mod sockets;
 
 /// Returns all documented routes.
-pub(super) fn documented() -> [DocumentedRoutes; 8] {
+pub(super) fn documented() -> [DocumentedRoutes; 10] {
     [
         sessions::documented(),
         events::documented(),
         export::documented(),
+        search::documented(),
         contents::documented(),
         files::documented(),
         admin::documented(),
+        browsers::documented(),
         options::documented(),
         health::documented(),
     ]

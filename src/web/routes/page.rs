@@ -1,78 +1,27 @@
 //! Page of the application, the same for all screens, with the person's preferences applied before
-//! the script runs.
-//!
-//! The page of a session contains the events of its first screen. The browser draws them without a
-//! request.
-
-use std::time::Duration;
+//! the script runs. The page contains no data of a session: a cookie alone loads the page.
 
 use actix_web::{
     HttpMessage, HttpRequest, HttpResponse,
+    cookie::Cookie,
     http::{Method, header},
-    rt::time::timeout,
-    web::{Data, Path},
+    web::Data,
 };
 use serde_json::json;
 
-use crate::{
-    store::{ReadLimit, SessionId},
-    web::{
-        assets,
-        error::{ApiError, ApiResult},
-        event_reads::{json_array, newest},
-        request::AuthenticatedRequest,
-        state::WebServices,
-    },
+use crate::web::{
+    assets,
+    auth::Auth,
+    client_facts::{ClientFacts, is_https},
+    error::{ApiError, ApiResult},
+    request::SignInLink,
+    shell::{shell, shell_with},
+    sign_in::{browser_cookie, sign_in},
 };
-
-/// Events in the page of a session: somewhat more than a window shows. The browser draws nothing
-/// before it has all of them.
-const INITIAL_EVENTS: ReadLimit = ReadLimit { events: 60, bytes: 128 << 10 };
-
-/// Limit for reading the journal. After it, the page is sent without events.
-const JOURNAL_TIMEOUT: Duration = Duration::from_millis(100);
-
-/// Shell of the application, and the page of a session before its script loads.
-const SHELL: &str = "index.html";
-const SESSION: &str = "session.html";
-
-/// Element of the shell that takes the initial data: a data block, which no browser runs.
-const DATA_ELEMENT: &str = r#"<script id="given" type="application/json">"#;
-
-/// Root element, which takes the preferences as attributes.
-const ROOT: &str = r#"<html lang="en""#;
-
-/// Preferences in cookies: cookie name, attribute, allowed values. By default the colours are the
-/// system's, and the sidebar is shown.
-const PREFERENCE_COOKIES: [(&str, &str, &[&str]); 2] =
-    [("greenroom_theme", "data-theme", &["light", "dark"]), ("greenroom_sidebar", "data-sidebar", &["away"])];
-
-/// Returns the shell for any screen and any client. The script requests the data.
-fn shell_page(req: &HttpRequest) -> HttpResponse {
-    page(apply_preferences(&assets::text(SHELL), req), "no-cache")
-}
-
-fn page(text: String, cache_control: &'static str) -> HttpResponse {
-    HttpResponse::Ok()
-        .content_type("text/html; charset=utf-8")
-        .insert_header((header::CACHE_CONTROL, cache_control))
-        .body(text)
-}
-
-/// Returns the shell with the preferences applied. Only values in [`PREFERENCE_COOKIES`] are taken
-/// from cookies.
-fn apply_preferences(shell: &str, req: &HttpRequest) -> String {
-    let chosen = PREFERENCE_COOKIES.into_iter().filter_map(|(name, attribute, values)| {
-        let cookie = req.cookie(name)?;
-        let value = values.iter().find(|&&value| value == cookie.value())?;
-        Some(format!(r#" {attribute}="{value}""#))
-    });
-    shell.replacen(ROOT, &format!("{ROOT}{}", chosen.collect::<String>()), 1)
-}
 
 /// Answers requests that no other route takes: with a file of the UI, or with the shell for a
 /// screen.
-pub(in crate::web) async fn serve(req: HttpRequest) -> ApiResult {
+pub(in crate::web) async fn serve(req: HttpRequest, auth: Data<Auth>) -> ApiResult {
     let path = req.match_info().as_str();
     let name = path.strip_prefix('/').unwrap_or(path);
     let asset = assets::find(name);
@@ -82,57 +31,41 @@ pub(in crate::web) async fn serve(req: HttpRequest) -> ApiResult {
     if !matches!(*req.method(), Method::GET | Method::HEAD) {
         return Ok(HttpResponse::MethodNotAllowed().insert_header((header::ALLOW, "GET, HEAD")).finish());
     }
-    Ok(asset.map_or_else(|| shell_page(&req), |asset| asset.answer(&req, name)))
-}
-
-/// Returns the page of a session, with the session's data for authenticated clients.
-///
-/// Without data the script requests what it needs.
-pub(in crate::web) async fn session(req: HttpRequest, services: Data<WebServices>, id: Path<String>) -> ApiResult {
-    let is_authenticated = req.extensions().contains::<AuthenticatedRequest>();
-    let Some(id) = id.parse::<SessionId>().ok().filter(|_| is_authenticated) else { return Ok(shell_page(&req)) };
-    match timeout(JOURNAL_TIMEOUT, initial_data(services, id)).await {
-        Ok(Some(data)) => {
-            Ok(page(with_initial_data(&apply_preferences(&assets::text(SESSION), &req), &data), "no-store"))
-        }
-        // The session does not exist or is not readable now. The script finds out and shows the
-        // reason.
-        Ok(None) | Err(_) => Ok(shell_page(&req)),
+    if let Some(asset) = asset {
+        return Ok(asset.answer(&req, name));
+    }
+    let is_link = req.extensions().contains::<SignInLink>();
+    // A request for the head alone is no sign-in: nobody would read the secret.
+    match is_link && *req.method() == Method::GET {
+        true => signed_in_page(&auth, &req).await,
+        false => Ok(page(shell_of(&auth, &req), "no-cache", renewed_cookie(&auth, &req))),
     }
 }
 
-/// Returns `{"session": …, "events": […]}`. `None` if the newest event alone is too large.
-async fn initial_data(services: Data<WebServices>, id: SessionId) -> Option<String> {
-    let snapshot = services.snapshot(id).await.ok()?;
-    let session = json!(services.view(&snapshot));
-    let events = newest(services.store.clone(), id, snapshot.tail, INITIAL_EVENTS, None).await.ok()?;
-    let fits = events.iter().map(|event| event.json.len()).sum::<usize>() <= INITIAL_EVENTS.bytes;
-    fits.then(|| format!(r#"{{"session":{session},"events":{}}}"#, String::from_utf8_lossy(&json_array(&events))))
+/// Signs the browser in and returns the page with its secret. The page's script stores the secret
+/// and removes the token from the address.
+async fn signed_in_page(auth: &Auth, req: &HttpRequest) -> ApiResult {
+    let (secret, cookie) = sign_in(auth, req).await?;
+    let page_with_secret = shell_with(&json!({ "secret": secret }).to_string(), &shell_of(auth, req));
+    Ok(page(page_with_secret, "no-store", Some(cookie)))
 }
 
-/// Returns the shell with `data` in its data element.
-///
-/// No `<` stays in the data, so the data cannot end the element. In JSON, `<` occurs only in
-/// strings.
-fn with_initial_data(shell: &str, data: &str) -> String {
-    shell.replacen(DATA_ELEMENT, &format!("{DATA_ELEMENT}{}", data.replace('<', r"\u003c")), 1)
+fn shell_of(auth: &Auth, req: &HttpRequest) -> String {
+    shell(auth, req, ClientFacts::of(req).base_path())
 }
 
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    #[test]
-    fn hostile_data_stays_in_its_element() {
-        let shell = format!("<title>x</title>{DATA_ELEMENT}</script><body>");
-        let hostile = r#"{"a":"</script><script>alert(1)</script><!-- <script>"}"#;
-        let page = with_initial_data(&shell, hostile);
-        let element = page
-            .strip_prefix(&format!("<title>x</title>{DATA_ELEMENT}"))
-            .expect("the text before the element is unchanged");
-        let (data, rest) = element.split_once('<').expect("the element ends");
-        assert_eq!(rest, "/script><body>");
-        let read = |json| serde_json::from_str::<serde_json::Value>(json).expect("the data is JSON");
-        assert_eq!(read(data), read(hostile));
+fn page(text: String, cache_control: &'static str, cookie: Option<Cookie<'_>>) -> HttpResponse {
+    let mut response = HttpResponse::Ok();
+    response.content_type("text/html; charset=utf-8").insert_header((header::CACHE_CONTROL, cache_control));
+    if let Some(cookie) = cookie {
+        response.cookie(cookie);
     }
+    response.body(text)
+}
+
+/// Returns the cookie of a signed-in browser, to be kept for longer.
+fn renewed_cookie(auth: &Auth, req: &HttpRequest) -> Option<Cookie<'static>> {
+    let is_https = is_https(auth, req);
+    let cookie = req.cookie(&auth.cookie_name(is_https))?;
+    auth.browsers().recognizes(cookie.value()).then(|| browser_cookie(auth, cookie.value().to_owned(), is_https))
 }

@@ -19,7 +19,7 @@ use crate::{
         ModelNameSchema, SessionRequest, SessionView, TitleSchema, check_name, check_title,
         messages::{self, Relay, RequestAccepted},
     },
-    store::{self, DEFAULT_PAGE_SIZE, MAX_PAGE_SIZE, Seq, SessionId},
+    store::{self, ArchiveFilter, DEFAULT_PAGE_SIZE, MAX_PAGE_SIZE, Seq, SessionId},
     web::{
         error::{ApiError, ApiResult},
         request::{IdempotencyKeyHeader, QueryNumber, QueryParams, SessionPath},
@@ -133,7 +133,7 @@ async fn create(services: Data<WebServices>, new: Json<NewSession>, key: Idempot
     let created =
         services.directory.send(directory::Create { new, key, dedup_key: None, preferred_thread: None }).await??;
     let status = if created.is_new { StatusCode::CREATED } else { StatusCode::OK };
-    let address = format!("/api/sessions/{}", created.view.id);
+    let address = format!("{}/api/sessions/{}", services.config.server.base_path.as_str(), created.view.id);
     Ok(HttpResponse::build(status).insert_header((header::LOCATION, address)).json(created.view))
 }
 
@@ -143,6 +143,7 @@ async fn create(services: Data<WebServices>, new: Json<NewSession>, key: Idempot
 async fn list(services: Data<WebServices>, QueryParams(query): QueryParams<SessionsQuery>) -> ApiResult {
     let SessionsQuery { q, state, archived, limit, cursor } = query;
     let limit = limit.map_or(0, QueryNumber::as_usize);
+    let archived = if archived == Some(true) { ArchiveFilter::Archived } else { ArchiveFilter::Active };
     let listing = services.store.list(store::SessionQuery { text: q, state, archived, limit, cursor }).await?;
     let items = listing.items.iter().map(|snapshot| services.view(snapshot)).collect();
     Ok(HttpResponse::Ok().json(SessionPage { items, next_cursor: listing.next_cursor, total: listing.total }))
@@ -206,7 +207,7 @@ async fn message(
     Ok(HttpResponse::Accepted().json(Receipt::from(accepted)))
 }
 
-/// Stops whatever runs. A second interrupt restarts the agent.
+/// Interrupts all work. A second interrupt restarts the agent.
 #[utoipa::path(post, path = "/api/sessions/{id}/interrupt", tag = "sessions",
     params(SessionPath, IdempotencyKeyHeader), responses((status = 200, body = Receipt, description = "The interrupt is in the journal.")))]
 async fn interrupt(services: Data<WebServices>, id: SessionPath, key: IdempotencyKeyHeader) -> ApiResult {

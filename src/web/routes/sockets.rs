@@ -47,9 +47,9 @@ pub(in crate::web) async fn chat(
     frontend::open_chat(&req, body, (session, &query.0), services.sockets.clone()).map_err(bad_handshake)
 }
 
-/// Returns the session that the address of a socket names, if any.
+/// Returns the session that the address of a socket names, if any. A base path may precede it.
 pub(in crate::web) fn session_in_address(uri: &Uri) -> Option<SessionId> {
-    let chat_session = uri.path().strip_prefix("/ws/sessions/").and_then(|rest| rest.split('/').next());
+    let chat_session = uri.path().split_once("/ws/sessions/").and_then(|(_, rest)| rest.split('/').next());
     let query_session = || uri.query()?.split('&').find_map(|pair| pair.strip_prefix("session="));
     chat_session.or_else(query_session)?.parse().ok()
 }
@@ -64,6 +64,8 @@ mod tests {
         let session_in = |uri: &str| session_in_address(&uri.parse().expect("the URI is valid"));
         assert_eq!(session_in(&format!("/ws?after=3&session={id}")), Some(id));
         assert_eq!(session_in(&format!("/ws/sessions/{id}/chat?token=x")), Some(id));
+        assert_eq!(session_in(&format!("/base/ws/sessions/{id}/chat")), Some(id));
+        assert_eq!(session_in(&format!("/base/ws?session={id}")), Some(id));
         assert_eq!(session_in("/ws"), None);
         assert_eq!(session_in("/ws?session="), None);
         assert_eq!(session_in("/ws?session=nonsense"), None, "any thread rejects an invalid id");

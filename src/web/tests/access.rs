@@ -1,6 +1,7 @@
 //! Authorization, sign-in, other origins, and the security headers.
 
 use actix_web::test::TestRequest;
+use serde_json::json;
 
 use super::{
     UNKNOWN_SESSION,
@@ -54,8 +55,16 @@ async fn wrong_tokens_are_delayed_and_the_right_one_never() {
     assert_eq!(waited("10.0.0.2", "wrong").await, 0);
     let cookie = anonymous("GET", "/api/sessions").peer_addr("10.0.0.1:1".parse().expect("an address"));
     let began = tokio::time::Instant::now();
-    fixture.send(cookie.insert_header(("cookie", "greenroom_3000=wrong"))).await;
+    let name = fixture.cookie_name.clone();
+    let cookie =
+        cookie.insert_header(("cookie", format!("{name}=wrong"))).insert_header(("x-greenroom-secret", "wrong"));
+    fixture.send(cookie).await;
     assert!(began.elapsed().as_millis() >= 3000, "a wrong cookie is a wrong token");
+    let field = anonymous("POST", "/api/sign-in").peer_addr("10.0.0.1:1".parse().expect("an address"));
+    let began = tokio::time::Instant::now();
+    let reply = fixture.send(field.set_json(json!({ "token": "wrong" }))).await;
+    assert_eq!(reply.error(), (401, "unauthenticated".to_owned()));
+    assert!(began.elapsed().as_millis() >= 3000, "a wrong token in the field is a wrong token");
     // No token at all is no guess.
     let began = tokio::time::Instant::now();
     fixture.send(anonymous("GET", "/api/sessions").peer_addr("10.0.0.1:1".parse().expect("an address"))).await;
@@ -150,31 +159,6 @@ async fn chat_client_that_is_no_page_is_rejected_before_the_upgrade() {
         let reply = fixture.send(from_page(upgrade(request))).await;
         assert!(reply.status == 101 && reply.text.contains(&closed_with(code)), "{code}: {reply:?}");
     }
-}
-
-#[actix_web::test]
-async fn sign_in_link_is_exchanged_for_a_cookie() {
-    let fixture = fixture().await;
-    let opened = fixture.send(anonymous("GET", &format!("/sessions?a=1&token={TOKEN}&b=2"))).await;
-    assert_eq!((opened.status.as_u16(), opened.header("location")), (303, "/sessions?a=1&b=2"));
-    let cookie = opened.header("set-cookie").to_owned();
-    assert!(cookie.starts_with("greenroom_3000=") && !cookie.contains(TOKEN), "{cookie}");
-    for part in ["HttpOnly", "SameSite=Strict", "Path=/"] {
-        assert!(cookie.contains(part), "{cookie}");
-    }
-    let pair = cookie.split(';').next().expect("the cookie has a name and a value").to_owned();
-    let read = anonymous("GET", "/api/sessions").insert_header(("cookie", pair.as_str()));
-    assert_eq!(fixture.send(read).await.status, 200);
-    let write = |origin: Option<&str>| {
-        let request = anonymous("POST", "/api/sessions").insert_header(("cookie", pair.as_str()));
-        let request = request.insert_header(("content-type", "application/json")).set_payload("{}");
-        origin.into_iter().fold(request, |request, origin| request.insert_header(("origin", origin)))
-    };
-    assert_eq!(fixture.send(write(Some(&format!("http://{HOST}")))).await.status, 201);
-    assert_eq!(fixture.send(write(None)).await.status, 403);
-    let wrong = fixture.send(anonymous("GET", "/?token=wrong")).await;
-    assert_eq!(wrong.error(), (401, "unauthenticated".to_owned()));
-    assert!(wrong.text.contains("was replaced") && wrong.text.contains("`greenroom token`"), "{}", wrong.text);
 }
 
 #[actix_web::test]

@@ -18,7 +18,7 @@ use super::contract::check_reply;
 use crate::{
     actor_registry::ActorRegistry,
     config::{Config, ModelConfig},
-    data::{BearerToken, CurrentToken},
+    data::{BearerToken, Browsers, CurrentToken, DataDir},
     directory::{self, Directory},
     frontend,
     gateway::Gateway,
@@ -31,7 +31,7 @@ use crate::{
     session::{SessionDeps, testkit},
     store::{SessionId, Store, in_memory::MemoryStore},
     sweeper::{self, Sweeper},
-    web::{Auth, WebServices, application},
+    web::{Auth, SearchLimiter, WebServices, application},
 };
 
 pub(super) const TOKEN: &str = "0123456789abcdef";
@@ -112,18 +112,43 @@ pub(super) struct WebFixture<S> {
     app: S,
     pub store: Arc<dyn Store>,
     pub actor_registry: ActorRegistry,
+    pub search_limiter: SearchLimiter,
+    /// Name of the browser's cookie.
+    pub cookie_name: String,
     dir: tempfile::TempDir,
 }
 
 pub(super) async fn fixture()
 -> WebFixture<impl Service<Request, Response = ServiceResponse<BoxBody>, Error = actix_web::Error>> {
+    fixture_of(Arc::new(MemoryStore::new()), |_| {}).await
+}
+
+/// Returns the application on this journal.
+pub(super) async fn fixture_on(
+    store: Arc<dyn Store>,
+) -> WebFixture<impl Service<Request, Response = ServiceResponse<BoxBody>, Error = actix_web::Error>> {
+    fixture_of(store, |_| {}).await
+}
+
+/// Returns the application with a changed configuration.
+pub(super) async fn fixture_with(
+    change: impl FnOnce(&mut Config),
+) -> WebFixture<impl Service<Request, Response = ServiceResponse<BoxBody>, Error = actix_web::Error>> {
+    fixture_of(Arc::new(MemoryStore::new()), change).await
+}
+
+async fn fixture_of(
+    store: Arc<dyn Store>,
+    change: impl FnOnce(&mut Config),
+) -> WebFixture<impl Service<Request, Response = ServiceResponse<BoxBody>, Error = actix_web::Error>> {
     let dir = tempfile::tempdir().expect("a temporary directory");
     let mut config = Config::with_data_dir(dir.path());
     config.server.max_upload = bytesize::ByteSize::b(32);
     config.server.allowed_origins = vec!["https://friend.test".to_owned()];
+    change(&mut config);
     let config = Arc::new(config);
-    let (store, sandbox): (Arc<dyn Store>, Arc<dyn SandboxDriver>) =
-        (Arc::new(MemoryStore::new()), Arc::new(StubSandbox));
+    let sandbox: Arc<dyn SandboxDriver> = Arc::new(StubSandbox);
+    let search_limiter = SearchLimiter::default();
     let actor_registry = ActorRegistry::default();
     let model = ModelConfig { models: Vec::new(), ..config.model.clone() };
     let gateway =
@@ -168,6 +193,7 @@ pub(super) async fn fixture()
         directory,
         sweeper,
         start_limiter,
+        search_limiter: search_limiter.clone(),
         store: store.clone(),
         actor_registry: actor_registry.clone(),
         sandbox,
@@ -182,10 +208,13 @@ pub(super) async fn fixture()
         config: config.clone(),
         node: "node".to_owned(),
     };
-    let auth = Auth::new(token, HOST.parse().expect("an address"), &config.server);
+    let data = Arc::new(DataDir::open(dir.path()).expect("the directory opens"));
+    let browsers = Browsers::open(data, token.clone()).expect("random numbers are available");
+    let auth = Auth::new(token, browsers, HOST.parse().expect("an address"), &config.server);
+    let cookie_name = auth.cookie_name(false);
     let (services, auth) = (Data::new(services), Data::new(auth));
     let app = init_service(application(services, auth)).await;
-    WebFixture { app, store, actor_registry, dir }
+    WebFixture { app, store, actor_registry, search_limiter, cookie_name, dir }
 }
 
 impl<S: Service<Request, Response = ServiceResponse<BoxBody>, Error = actix_web::Error>> WebFixture<S> {

@@ -179,6 +179,10 @@ async fn schema_of_each_query_agrees_with_the_check() {
     for value in ["", "x", "2026-01-01T00:00:00.000Z_01KAHTXV3M9W6N2Q4ZB8C5R7DE", "_01KAHTXV3M9W6N2Q4ZB8C5R7D"] {
         check("/api/sessions", "cursor", value).await;
     }
+    let (longest, too_long) = ("x".repeat(200), "x".repeat(201));
+    for value in ["", " ", "\u{3000}", "a", "a\nb", "\u{85}", "ä \u{feff}", "[.*", &longest, &too_long] {
+        check("/api/search", "q", value).await;
+    }
 }
 
 #[actix_web::test]

@@ -1,7 +1,6 @@
 //! Pages for a person who opens an address of this server in a browser.
 
 use actix_web::test::TestRequest;
-use serde_json::{Value, json};
 
 use super::{
     UNKNOWN_SESSION,
@@ -27,10 +26,15 @@ async fn browser_gets_errors_as_pages() {
     };
     let signed_out = check(anonymous("GET", "/?token=%3Cb%3E"), 401, "<code>greenroom token</code> prints").await;
     assert_eq!(signed_out.header("www-authenticate"), "Bearer");
-    check(anonymous("GET", "/nowhere"), 401, "the token is missing").await;
-    check(authenticated("GET", "/nowhere", None), 404, "there is nothing at <code>/nowhere</code>").await;
+    let missing = check(anonymous("GET", "/nowhere"), 404, "There is nothing at <code>/nowhere</code>.").await;
+    assert!(missing.text.contains(r#"<link rel="stylesheet" href="/assets/style-"#), "{}", missing.text);
+    check(anonymous("GET", "/metrics"), 401, "The token is missing;").await;
+    let dark = authenticated("GET", "/nowhere", None).insert_header(("cookie", "greenroom_theme=dark"));
+    check(dark, 404, r#"<html lang="en" data-theme="dark">"#).await;
+    let stale = format!("{}/export?ticket=0123", UNKNOWN_SESSION);
+    check(anonymous("GET", &stale), 401, "older than 60 s").await;
     check(authenticated("GET", "/%3Cscript%3E%26amp;", None), 404, "<code>/&lt;script>&amp;amp;</code>").await;
-    check(anonymous("GET", "/assets/none.js"), 404, "there is nothing at").await;
+    check(anonymous("GET", "/assets/none.js"), 404, "There is nothing at").await;
     check(
         anonymous("GET", "/").insert_header(("host", "evil.test<i>")),
         403,
@@ -85,45 +89,12 @@ async fn preference_cookies_set_attributes_of_the_page() {
             assert!(page.text.contains(root), "{cookie} {uri}: {}", page.text);
         }
     };
-    check("greenroom_theme=dark", r#"<html lang="en" data-theme="dark">"#).await;
-    check("other=1; greenroom_theme=light", r#"<html lang="en" data-theme="light">"#).await;
-    check("greenroom_sidebar=away", r#"<html lang="en" data-sidebar="away">"#).await;
-    let both = r#"<html lang="en" data-theme="dark" data-sidebar="away">"#;
+    check("greenroom_theme=dark", r#"<html lang="en" data-theme="dark" data-server="#).await;
+    check("other=1; greenroom_theme=light", r#"<html lang="en" data-theme="light" data-server="#).await;
+    check("greenroom_sidebar=away", r#"<html lang="en" data-sidebar="away" data-server="#).await;
+    let both = r#"<html lang="en" data-theme="dark" data-sidebar="away" data-server="#;
     check("greenroom_sidebar=away; greenroom_theme=dark", both).await;
-    check("other=1", r#"<html lang="en">"#).await;
-    check("greenroom_sidebar=there", r#"<html lang="en">"#).await;
-    check("greenroom_theme=\"><script>", r#"<html lang="en">"#).await;
-}
-
-#[actix_web::test]
-async fn session_page_contains_data_only_for_authenticated_clients() {
-    let fixture = fixture().await;
-    let title = json!({ "title": "</script><script>alert(1)</script>" }).to_string();
-    let created = fixture.call("POST", "/api/sessions", Some(&title)).await;
-    let uri = format!("/sessions/{}", id_of(&created));
-    let shell = fixture.send(anonymous("GET", "/")).await;
-
-    let page = fixture.call("GET", &uri, None).await;
-    assert_eq!((page.header("cache-control"), page.header("etag")), ("no-store", ""));
-    let (before, rest) =
-        page.text.split_once(r#"<script id="given" type="application/json">"#).expect("the page has the data element");
-    let (data, _) = rest.split_once("</script>").expect("the data element ends");
-    assert!(before.contains("session-header") && !before.contains("alert"));
-    let data: Value = serde_json::from_str(data).expect("the data is JSON");
-    assert_eq!(data["session"]["title"], created.json()["title"]);
-    let events = fixture.call("GET", &format!("/api{uri}/events"), None).await;
-    assert_eq!(data["events"], events.json()["items"]);
-
-    let unauthenticated =
-        [anonymous("GET", &uri), authenticated("GET", &uri, None).insert_header(("sec-fetch-site", "cross-site"))];
-    for request in
-        unauthenticated.into_iter().chain([authenticated("GET", UNKNOWN_SESSION.trim_start_matches("/api"), None)])
-    {
-        let page = fixture.send(request).await;
-        assert_eq!(page.text, shell.text);
-        assert_eq!(page.header("cache-control"), "no-cache");
-    }
-    let head = fixture.send(authenticated("HEAD", &uri, None)).await;
-    assert_eq!(head.status, 200);
-    assert_eq!(fixture.call("POST", &uri, Some("{}")).await.error().0, 405);
+    check("other=1", r#"<html lang="en" data-server="#).await;
+    check("greenroom_sidebar=there", r#"<html lang="en" data-server="#).await;
+    check("greenroom_theme=\"><script>", r#"<html lang="en" data-server="#).await;
 }

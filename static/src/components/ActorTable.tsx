@@ -1,6 +1,6 @@
 // Table of live actors, each below its owner.
 
-import { now } from "../clock";
+import { now, serverNow } from "../clock";
 import { bytes, relativeTime } from "../format";
 import type { ActorTreeRow } from "../state/actorTree";
 import type { ActorRow } from "../wire/lazyRest";
@@ -33,8 +33,8 @@ export function ActorTable({ branches }: { branches: ActorTreeRow[] }) {
               </span>
             </td>
             <td>{actor.state ?? ""}</td>
-            <td class="number">{relativeTime(actor.since, now.value)}</td>
-            <td class="number">{relativeTime(actor.last_active, now.value)}</td>
+            <td class="number">{relativeTime(actor.since, serverNow() ?? now.value)}</td>
+            <td class="number">{relativeTime(actor.last_active, serverNow() ?? now.value)}</td>
             <td class="number">{actor.handled.toLocaleString("en")}</td>
             <td class="number">{queue(actor)}</td>
           </tr>

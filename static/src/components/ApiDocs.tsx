@@ -1,18 +1,23 @@
 // REST API reference, built from the OpenAPI document. Loaded on request.
 
 import { useEffect, useState } from "preact/hooks";
-import { apiGroups, type ApiField, type ApiGroup, type ApiOperation } from "../state/openapi";
+import { basePath } from "../basePath";
+import { downloadText } from "../dom/download";
+import { apiGroups, type ApiField, type ApiGroup, type ApiOperation, type OpenApiDocument } from "../state/openapi";
 import { getOpenApi } from "../wire/lazyRest";
 import { ErrorNotice } from "./ErrorNotice";
 import { SidebarButton } from "./SidebarButton";
 
 export function ApiDocs() {
   const [found, setFound] = useState<ApiGroup[] | null>(null);
+  const [source, setSource] = useState<OpenApiDocument | null>(null);
   const [problem, setProblem] = useState<string | null>(null);
 
   const load = async () => {
     try {
-      setFound(apiGroups(await getOpenApi()));
+      const openApi = await getOpenApi();
+      setFound(apiGroups(openApi, location.origin + basePath));
+      setSource(openApi);
       setProblem(null);
     } catch (error) {
       setProblem((error as Error).message);
@@ -29,7 +34,11 @@ export function ApiDocs() {
       <header class="session-header">
         <SidebarButton />
         <h1>REST API</h1>
-        <a href="/api/openapi.json">openapi.json</a>
+        {source && (
+          <button type="button" class="link" onClick={() => downloadText("openapi.json", "application/json", JSON.stringify(source, null, 2))}>
+            openapi.json
+          </button>
+        )}
       </header>
       <div class="admin-body docs">
         {problem && <ErrorNotice text={problem} onRetry={() => void load()} />}

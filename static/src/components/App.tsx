@@ -7,8 +7,8 @@ import { sessionDialog } from "../state/sessionDialog";
 import { overlay } from "../state/keys";
 import { watchSessions } from "../state/sessionList";
 import { sidebarCovers, sidebarOpen } from "../state/sidebar";
+import { toast } from "../state/toast";
 import { signedOut } from "../wire/rest";
-import { Home } from "./Home";
 import { lazy, pageSkeleton } from "./lazy";
 import { PlainPage } from "./PlainPage";
 import { SessionPage } from "./SessionPage";
@@ -17,11 +17,14 @@ import { enterSidebar } from "./SidebarButton";
 
 const Admin = lazy((later) => later.Admin, pageSkeleton);
 const ApiDocs = lazy((later) => later.ApiDocs, pageSkeleton);
+const Home = lazy((later) => later.Home, pageSkeleton);
 const Recording = lazy((later) => later.Recording, pageSkeleton);
 const Palette = lazy((later) => later.Palette);
 const SessionQuestions = lazy((later) => later.SessionDialog);
 const SignedOut = lazy((later) => later.SignedOut);
+const Settings = lazy((later) => later.Settings);
 const Shortcuts = lazy((later) => later.Shortcuts);
+const Toast = lazy((later) => later.Toast);
 
 export function App() {
   useEffect(watchSessions, []);
@@ -47,7 +50,12 @@ export function App() {
         <CurrentPage />
       </main>
       {overlay.value === "palette" && <Palette />}
+      {overlay.value === "settings" && <Settings />}
       {overlay.value === "shortcuts" && <Shortcuts />}
+      {/* A screen reader announces what appears in a region that was there before. */}
+      <div class="toasts" role="status">
+        {toast.value && <Toast note={toast.value} />}
+      </div>
       {sessionDialog.value && <SessionQuestions key={`${sessionDialog.value.action} ${sessionDialog.value.session.id}`} {...sessionDialog.value} />}
     </div>
   );

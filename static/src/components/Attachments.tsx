@@ -6,6 +6,7 @@ import { isPicture, pictureNote } from "../state/pictures";
 import { loadOptions } from "../state/serverOptions";
 import type { UploadList } from "../state/uploads";
 import { fileAddress } from "../wire/rest";
+import { BacktickText } from "./BacktickText";
 import { Icon } from "./Icon";
 import { Thumbnail } from "./Thumbnail";
 
@@ -28,7 +29,9 @@ export function Attachments({ uploads, session, model }: AttachmentsProps) {
             {name}
           </span>
           {problem ? (
-            <span role="alert">{problem}</span>
+            <span role="alert">
+              <BacktickText text={problem} />
+            </span>
           ) : path ? (
             size !== null && <span class="muted">{bytes(size)}</span>
           ) : (

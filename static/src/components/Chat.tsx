@@ -4,10 +4,13 @@ import type { VNode } from "preact";
 import { useEffect, useLayoutEffect, useRef, useState } from "preact/hooks";
 import { EndFollower } from "../dom/followEnd";
 import type { LiveSession } from "../state/liveSession";
-import type { ChatRow } from "../state/rows";
+import { ReadGrouping, isOrHolds, type ChatItem } from "../state/readGroups";
+import { BacktickText } from "./BacktickText";
 import { Icon } from "./Icon";
 import { RetryLine } from "./RetryLine";
 import { RowView } from "./RowView";
+import { revealedRow } from "../state/revealedRow";
+import { Revealed, showRevealed } from "./Revealed";
 
 /**
  * Typical row height in pixels. The first rows fill one window; more follow while there is room.
@@ -21,28 +24,37 @@ const WINDOW = 96;
 const STEP_MS = 30;
 /** Distance to the top that loads more rows, in pixels. */
 const NEAR_TOP = 400;
+/** Rows drawn above a row that an address points at. */
+const ABOVE_REVEALED = 12;
 /** Distance to the end that counts as being there, in pixels. */
 const NEAR_END = 48;
 
 export function Chat({ live }: { live: LiveSession }) {
-  const { rows, pending, lastSeq } = live.state.value;
+  const { rows: ungrouped, pending, lastSeq } = live.state.value;
+  const rows = useRef(new ReadGrouping()).current.group(ungrouped);
   const scroller = useRef<HTMLDivElement>(null);
   const end = useRef(new EndFollower(NEAR_END)).current;
   const from = useRef(0);
   const first = useRef<string | undefined>(undefined);
-  const drawn = useRef(new WeakMap<ChatRow, VNode>());
+  const drawn = useRef(new WeakMap<ChatItem, VNode>());
   const keepFromEnd = useRef<number | null>(null);
+  const revealedVisit = useRef<object | null>(null);
   const [mounted, setMounted] = useState(windowful);
   /** Newest event when the reader left the end. `null` at the end. */
   const [leftAtSeq, setLeftAtSeq] = useState<number | null>(null);
   const [, redraw] = useState({});
 
+  const revealed = revealedRow.value?.session === live.id ? revealedRow.value : null;
+  const isRevealing = revealed !== null && revealed.visit !== revealedVisit.current && scroller.current !== null;
+  if (isRevealing) end.leave(scroller.current!);
+
   // Away from the end the window only grows, because removing rows above would move the page. Rows
   // merged in front shift it.
   if (end.isFollowing) from.current = Math.max(0, rows.length - mounted);
   else if (first.current && rows[from.current]?.key !== first.current) {
-    from.current = Math.max(0, rows.findIndex((row) => row.key === first.current));
+    from.current = Math.max(0, rows.findIndex((row) => isOrHolds(row, first.current)));
   }
+  if (isRevealing) from.current = Math.min(from.current, Math.max(0, rows.findIndex((row) => row.key === revealed.key) - ABOVE_REVEALED));
   first.current = rows[from.current]?.key;
 
   const hasMore = from.current > 0 && mounted < WINDOW;
@@ -56,6 +68,11 @@ export function Chat({ live }: { live: LiveSession }) {
       end.laidOut(element);
     }
     keepFromEnd.current = null;
+    if (isRevealing) {
+      revealedVisit.current = revealed.visit;
+      showRevealed(element);
+      end.laidOut(element);
+    }
     updatePill();
   });
 
@@ -71,6 +88,8 @@ export function Chat({ live }: { live: LiveSession }) {
     if (!element) return;
     const resized = new ResizeObserver(() => end.laidOut(element));
     resized.observe(element);
+    // Bodies of tool calls appear when their code is loaded.
+    if (element.firstElementChild) resized.observe(element.firstElementChild);
     return () => resized.disconnect();
   }, []);
 
@@ -113,10 +132,10 @@ export function Chat({ live }: { live: LiveSession }) {
     updatePill();
   };
 
-  const view = (row: ChatRow) => {
+  const view = (row: ChatItem) => {
     const known = drawn.current.get(row) ?? <RowView key={row.key} row={row} session={live.isRecorded ? undefined : live.id} />;
     drawn.current.set(row, known);
-    return known;
+    return row.key === revealed?.key ? <Revealed key={row.key}>{known}</Revealed> : known;
   };
 
   const unsent = pending.filter((sent) => sent.request.action === "message" && sent.rejection === undefined);
@@ -163,7 +182,7 @@ function EarlierStatus({ problem, hasRows }: { problem: string; hasRows: boolean
   if (!problem && !hasRows) return null;
   return (
     <p class="muted centred earlier" role="status">
-      {problem ? `Couldn't load earlier messages (${problem}). Retrying…` : "Loading earlier messages…"}
+      {problem ? <BacktickText text={`Couldn't load earlier messages (${problem}). Retrying…`} /> : "Loading earlier messages…"}
     </p>
   );
 }

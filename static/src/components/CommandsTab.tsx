@@ -2,11 +2,11 @@
 
 import type { ComponentChildren, VNode } from "preact";
 import { useLayoutEffect, useRef, useState } from "preact/hooks";
-import { now } from "../clock";
 import { EndFollower } from "../dom/followEnd";
-import { duration, elapsed } from "../format";
+import { duration } from "../format";
 import { useStoredText } from "../storage";
 import { commandEnd } from "../state/commandEnd";
+import { newestLines, textInWholeLines } from "../state/codeText";
 import { commandsOf, outputOf } from "../state/commands";
 import type { LiveSession } from "../state/liveSession";
 import type { ToolRow } from "../state/rows";
@@ -16,10 +16,15 @@ import { AnsiText } from "./AnsiText";
 import { EmptyState } from "./EmptyState";
 import { pageSkeleton } from "./lazy";
 import { Leftovers } from "./Leftovers";
+import { RunningMark, RunningTime } from "./RunningTime";
 import { TruncationNote } from "./TruncationNote";
 
 /** Number of commands shown at first. */
 const WINDOW = 40;
+/**
+ * Limit in characters. Only the end of longer output is shown, so a flood does not slow the page.
+ */
+const SHOWN_CHARS = 40_000;
 /** Distance to the end that counts as being there, in pixels. */
 const NEAR_END = 40;
 
@@ -81,13 +86,14 @@ function NoCommands({ isComplete }: { isComplete: boolean }) {
 
 function Command({ row }: { row: ToolRow }) {
   const command = typeof row.args.command === "string" ? row.args.command : "";
+  const truncated = truncationOf(row.end?.extras);
   return (
     <div class="command">
       <CommandLine user={row.source === "user"} command={command}>
         <CommandOutcome row={row} />
       </CommandLine>
-      <AnsiText text={outputOf(row)} />
-      <TruncationNote truncated={truncationOf(row.end?.extras)} />
+      <AnsiText text={newestLines(textInWholeLines(outputOf(row), truncated?.bytes), SHOWN_CHARS)} />
+      <TruncationNote truncated={truncated} />
     </div>
   );
 }
@@ -108,13 +114,13 @@ function CommandOutcome({ row }: { row: ToolRow }) {
   if (!row.end) {
     return (
       <span class="ending">
-        <span class="spinner" role="img" aria-label="running" />
-        {row.at && elapsed(now.value - Date.parse(row.at))}
+        <RunningMark />
+        <RunningTime since={row.at} pausedMs={row.pausedMs} />
       </span>
     );
   }
   const { outcome, extras, durationMs } = row.end;
-  const cut = outcome === "cut" ? "cut short" : "stopped";
+  const cut = outcome === "cut" ? "cut short" : "interrupted";
   return (
     <span class={`ending ${outcome}`}>
       {outcome !== "ok" && <span>{commandEnd(extras) ?? cut}</span>}

@@ -4,15 +4,24 @@ import { useStoredText } from "../storage";
 import { isBusy, isInterruptible } from "../state/activity";
 import { MOD } from "../state/keys";
 import type { LiveSession } from "../state/liveSession";
+import { otherMode, sendMode, type SendMode } from "../state/sendMode";
 import { draftKey } from "../state/pendingStorage";
 import { uploadsOf } from "../state/uploads";
 import { lazy } from "./lazy";
 import { TextField } from "./TextField";
 
 const Attachments = lazy((later) => later.Attachments);
+const SendMenu = lazy((later) => later.SendMenu);
 
 /** Text of a message with files only. */
 const FILES_ALONE = "Look at the attached files.";
+
+const LABELS: Record<SendMode, string> = { queue: "Queue", steer: "Steer" };
+const VERBS: Record<SendMode, string> = { queue: "queues", steer: "steers" };
+const PLACEHOLDERS: Record<SendMode, string> = {
+  queue: "Queue a message, or steer the agent",
+  steer: "Steer the agent, or queue a message",
+};
 
 export function Composer({ live }: { live: LiveSession }) {
   const [text, change] = useStoredText(draftKey(live.id));
@@ -30,36 +39,42 @@ export function Composer({ live }: { live: LiveSession }) {
 
   const atWork = isBusy(live.state.value);
   const isEmpty = !text.trim() && uploads.paths.length === 0;
-  const send = (chord: boolean) => {
+  const stoppable = isInterruptible(live.state.value);
+  const mode = sendMode.value;
+  const sendAs = (chosen: SendMode) => {
     if (isEmpty || uploads.isIncomplete) return;
-    live.message(text.trim() || FILES_ALONE, chord && atWork ? "steer" : "queue", uploads.paths);
+    live.message(text.trim() || FILES_ALONE, chosen, uploads.paths);
     uploads.clear();
     change("");
   };
+  const send = (chord: boolean) => sendAs(!atWork ? "queue" : chord ? otherMode(mode) : mode);
 
   return (
     <div class="composer">
       {attached && <Attachments uploads={uploads} session={live.id} model={live.state.value.model} />}
       <TextField
         label="Message"
-        placeholder={atWork ? "Queue a message, or steer the agent" : "Describe what to do next"}
+        placeholder={atWork ? PLACEHOLDERS[mode] : "Describe what to do next"}
         value={text}
         rows={1}
         focus
         onChange={change}
         onSend={send}
         onFiles={(files) => uploads.add(files, live.state.peek().model)}
-        sendLabel={uploads.isIncomplete ? "Some files are not uploaded" : atWork ? "Queue" : "Send"}
+        sendLabel={uploads.isIncomplete ? "Some files are not uploaded" : atWork ? LABELS[mode] : "Send"}
         sendDisabled={isEmpty || uploads.isIncomplete}
+        moreWays={
+          atWork && <SendMenu canSend={!isEmpty && !uploads.isIncomplete} onSend={sendAs} onInterrupt={stoppable ? () => live.interrupt() : undefined} />
+        }
       />
       <div class={atWork ? "keys" : "keys while-writing"}>
-        {(atWork || text) && <Keys atWork={atWork} stoppable={isInterruptible(live.state.value)} />}
+        {(atWork || text) && <Keys atWork={atWork} mode={mode} stoppable={stoppable} />}
       </div>
     </div>
   );
 }
 
-function Keys({ atWork, stoppable }: { atWork: boolean; stoppable: boolean }) {
+function Keys({ atWork, mode, stoppable }: { atWork: boolean; mode: SendMode; stoppable: boolean }) {
   if (!atWork) {
     return (
       <span>
@@ -69,11 +84,11 @@ function Keys({ atWork, stoppable }: { atWork: boolean; stoppable: boolean }) {
   }
   return (
     <span>
-      <kbd>Enter</kbd> queues · <kbd>{MOD}</kbd>+<kbd>Enter</kbd> steers
+      <kbd>Enter</kbd> {VERBS[mode]} · <kbd>{MOD}</kbd>+<kbd>Enter</kbd> {VERBS[otherMode(mode)]}
       {stoppable && (
         <>
           {" "}
-          · <kbd>Esc</kbd> stops
+          · <kbd>Esc</kbd> interrupts
         </>
       )}
     </span>

@@ -1,21 +1,10 @@
-// Unified diff, line by line.
+// Unified diff with old and new line numbers.
 
-import { useScrollFocus } from "../dom/scrollFocus";
+import { useMemo } from "preact/hooks";
+import { diffLines, languageOf } from "../state/codeText";
+import { CodeBlock } from "./CodeBlock";
 
-const KINDS: Record<string, string> = { "+": "added", "-": "removed", "@": "place" };
-
-export function Diff({ text }: { text: string }) {
-  const box = useScrollFocus<HTMLPreElement>("Diff", text);
-  const all = text.replace(/\n$/, "").split("\n");
-  // The file header is redundant: the call names the file.
-  const lines = all.slice(Math.max(0, all.findIndex((line) => line.startsWith("@@"))));
-  return (
-    <pre class="diff" ref={box}>
-      {lines.map((line, index) => (
-        <div key={index} class={KINDS[line[0] ?? ""]}>
-          {line || " "}
-        </div>
-      ))}
-    </pre>
-  );
+export function Diff({ path, text }: { path: string; text: string }) {
+  const lines = useMemo(() => diffLines(text), [text]);
+  return <CodeBlock label="Diff" lines={lines} language={languageOf(path)} text={text} codeClass="diff" />;
 }

@@ -5,20 +5,18 @@ import { clampShare, MAX_SHARE, MIN_SHARE, type PaneLayout } from "../state/layo
 
 interface DividerProps {
   layout: PaneLayout;
-  stacked: boolean;
   onChange: (layout: PaneLayout) => void;
 }
 
-export function Divider({ layout, stacked, onChange }: DividerProps) {
+export function Divider({ layout, onChange }: DividerProps) {
   const drag = (event: PointerEvent) => {
     const divider = event.currentTarget as HTMLElement;
     if (!divider.hasPointerCapture(event.pointerId) || !divider.parentElement) return;
-    const { left, top, width, height } = divider.parentElement.getBoundingClientRect();
-    const to = stacked ? (event.clientY - top) / height : (event.clientX - left) / width;
-    onChange({ ...layout, share: clampShare(to) });
+    const { left, width } = divider.parentElement.getBoundingClientRect();
+    onChange({ ...layout, share: clampShare((event.clientX - left) / width) });
   };
   const keyDown = (event: KeyboardEvent) => {
-    const moved = moveByKey(layout, event.key, stacked ? ["ArrowUp", "ArrowDown"] : ["ArrowLeft", "ArrowRight"]);
+    const moved = moveByKey(layout, event.key, ["ArrowLeft", "ArrowRight"]);
     if (!moved) return;
     event.preventDefault();
     onChange(moved);
@@ -29,7 +27,7 @@ export function Divider({ layout, stacked, onChange }: DividerProps) {
       role="separator"
       tabIndex={0}
       aria-label="Divider between conversation and workspace"
-      aria-orientation={stacked ? "horizontal" : "vertical"}
+      aria-orientation="vertical"
       aria-valuemin={Math.round(MIN_SHARE * 100)}
       aria-valuemax={Math.round(MAX_SHARE * 100)}
       aria-valuenow={Math.round(layout.share * 100)}

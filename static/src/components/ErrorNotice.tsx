@@ -1,5 +1,7 @@
 // Error with its text and a way out.
 
+import { BacktickText } from "./BacktickText";
+
 interface ErrorNoticeProps {
   text: string;
   onRetry?: () => void;
@@ -10,7 +12,9 @@ interface ErrorNoticeProps {
 export function ErrorNotice({ text, onRetry, retryLabel = "Try again" }: ErrorNoticeProps) {
   return (
     <div class="problem" role="alert">
-      <span>{text}</span>
+      <span>
+        <BacktickText text={text} />
+      </span>
       {onRetry && (
         <button type="button" class="button" onClick={onRetry}>
           {retryLabel}

@@ -2,14 +2,17 @@
 
 import { useRef, useState } from "preact/hooks";
 import { DEFAULT_FILTER, kindOf, latency, FilteredFrames, summary, type FrameFilter } from "../state/frameFilter";
-import { duration } from "../format";
+import { latencyText } from "../format";
 import type { LiveSession } from "../state/liveSession";
 import { toJsonLines, type LoggedFrame } from "../wire/frameLog";
+import { isTouchScreen } from "../dom/focusField";
 import { downloadText } from "../dom/download";
 import { Icon } from "./Icon";
 import { LongList } from "./LongList";
 
+/** Row heights in pixels, for a mouse and for a finger. */
 const ROW_HEIGHT = 28;
+const TOUCH_ROW_HEIGHT = 44;
 
 const WAYS: readonly { way: FrameFilter["way"]; text: string }[] = [
   { way: "both", text: "Both ways" },
@@ -72,7 +75,7 @@ export function EventsTab({ live }: { live: LiveSession }) {
       <LongList
         label="Frames"
         count={shown.length}
-        rowHeight={ROW_HEIGHT}
+        rowHeight={isTouchScreen() ? TOUCH_ROW_HEIGHT : ROW_HEIGHT}
         row={(index) => {
           const entry = shown[index];
           return entry && <FrameRow key={entry.n} entry={entry} all={all} chosen={entry === chosen} onChoose={setChosen} />;
@@ -105,7 +108,7 @@ function FrameRow({ entry, all, chosen, onChoose }: FrameRowProps) {
       <span class={`frame-kind ${family}`}>{name}</span>
       <span class="frame-text">{summary(entry)}</span>
       <span class="frame-took" title="Time from the server or the request">
-        {took === null ? "" : duration(took)}
+        {took === null ? "" : latencyText(took)}
       </span>
     </button>
   );

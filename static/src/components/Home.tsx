@@ -2,6 +2,7 @@
 
 import { useEffect, useLayoutEffect, useState } from "preact/hooks";
 import type { TaskChoices } from "../state/startTask";
+import { defaultModel } from "../state/defaultModel";
 import { EFFORT_NAMES, EFFORTS } from "../state/effort";
 import { newest } from "../state/sessionList";
 import { loadOptions, options } from "../state/serverOptions";
@@ -37,7 +38,7 @@ export function Home() {
         <SidebarButton />
         <div class="home-middle">
           <h1>What should be done?</h1>
-          <p class="muted">An agent works in its own sandbox. Watch, steer or stop it.</p>
+          <p class="muted">An agent works in its own sandbox. Watch, steer or interrupt it.</p>
           <TextField
             label="Task"
             placeholder="Describe a task"
@@ -50,7 +51,7 @@ export function Home() {
             sendLabel={starting.value ? "Starting…" : missing.value ? "Some files are missing" : "Start"}
             sendDisabled={starting.value || missing.value !== null || !task.value.trim()}
           />
-          {files.value.length > 0 && <TaskFiles files={files.value} model={choices.value.model} onChange={(left) => (files.value = left)} />}
+          {files.value.length > 0 && <TaskFiles files={files.value} model={choices.value.model ?? defaultModel.value} onChange={(left) => (files.value = left)} />}
           <div class="task-choices">
             <ModelChoice chosen={choices.value} onChange={choose} />
             <EffortSelect chosen={choices.value} onChange={choose} />
@@ -89,7 +90,7 @@ function ModelChoice({ chosen, onChange }: { chosen: TaskChoices; onChange: (cho
       <span class="muted">Model</span>
       <select
         class="field"
-        value={chosen.model ?? offered?.defaults.model}
+        value={chosen.model ?? defaultModel.value ?? offered?.defaults.model}
         onChange={(event) => onChange({ ...chosen, model: event.currentTarget.value })}
       >
         {models.map(({ name, demo, needs }) => (

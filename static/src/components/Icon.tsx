@@ -3,9 +3,12 @@
 import { h } from "preact";
 import {
   Activity,
+  Archive,
   ArrowDown,
   ArrowUp,
+  Check,
   ChevronRight,
+  Copy,
   Download,
   Ellipsis,
   FileText,
@@ -30,8 +33,11 @@ import {
 } from "lucide";
 
 const ICONS = {
+  archive: Archive,
   attach: Paperclip,
+  check: Check,
   chevron: ChevronRight,
+  copy: Copy,
   cross: X,
   down: ArrowDown,
   download: Download,

@@ -1,11 +1,16 @@
-// Text in lines, as code.
+// Text in lines, as code without numbers.
 
-import { useScrollFocus } from "../dom/scrollFocus";
+import { useMemo } from "preact/hooks";
+import { plainLines } from "../state/codeText";
+import { CodeBlock } from "./CodeBlock";
 
-export function Lines({ label, text }: { label: string; text: string }) {
-  return (
-    <pre class="code" ref={useScrollFocus(label, text)}>
-      {text}
-    </pre>
-  );
+interface LinesProps {
+  label: string;
+  text: string;
+  language: string;
+}
+
+export function Lines({ label, text, language }: LinesProps) {
+  const lines = useMemo(() => plainLines(text), [text]);
+  return <CodeBlock label={label} lines={lines} language={language} text={text} />;
 }

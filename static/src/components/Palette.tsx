@@ -5,11 +5,11 @@ import { isComposing } from "../dom/ime";
 import { navigate } from "../route";
 import { sessionDialog, type SessionDialogRequest } from "../state/sessionDialog";
 import { currentSession, currentState, toggleWorkspace } from "../state/currentSession";
-import { matching, sessionEntries, type PaletteEntry } from "../state/paletteEntries";
+import { matching, searchEntries, sessionEntries, type PaletteEntry } from "../state/paletteEntries";
 import { MOD, overlay } from "../state/keys";
 import { TABS } from "../state/layout";
 import { newest, sessionOf, sessions, showArchived, toggleArchived } from "../state/sessionList";
-import { toggleSidebar } from "../state/sidebar";
+import { searchInList, toggleSidebar } from "../state/sidebar";
 import { canNotify, notificationsOn, toggleNotifications } from "../state/notificationSetting";
 import { isResumable, isInterruptible, isWorking } from "../state/activity";
 import { downloadUrl } from "../dom/download";
@@ -38,7 +38,7 @@ export function Palette() {
   const act = (entry: ShownEntry | undefined) => {
     if (!entry) return;
     // Looks the entry up again. The action may have become impossible since the search.
-    const now = allEntries().find(({ id }) => id === entry.id);
+    const now = [...allEntries(), ...searchEntries(query, searchInList)].find(({ id }) => id === entry.id);
     if (!now) return setStaleCount(staleCount + 1);
     close();
     now.run();
@@ -94,7 +94,6 @@ export function Palette() {
           </li>
         ))}
       </ul>
-      {found.length === 0 && <p class="muted palette-none">Nothing matches “{query}”.</p>}
     </Dialog>
   );
 }
@@ -107,11 +106,11 @@ function keepOrder(shown: readonly ShownEntry[], all: readonly PaletteEntry[], q
   const places = new Set(shown.map(({ id }) => id));
   return [
     ...shown.map((entry) => now.get(entry.id) ?? { ...entry, unavailable: true }),
-    ...matching(all, query).filter(({ id }) => !places.has(id)),
+    ...[...matching(all, query), ...searchEntries(query, searchInList)].filter(({ id }) => !places.has(id)),
   ];
 }
 
-const allEntries = (): PaletteEntry[] => [...currentSessionEntries(), ...appEntries(), ...sessionEntries(knownSessions(), openSession)];
+const allEntries = (): PaletteEntry[] => [...sessionEntries(knownSessions(), openSession), ...currentSessionEntries(), ...appEntries()];
 
 /** Returns the newest sessions and all listed ones: older, searched, archived. */
 function knownSessions(): Session[] {
@@ -140,14 +139,14 @@ function currentSessionEntries(): PaletteEntry[] {
   return [
     ...tabs,
     entry("Toggle the workspace", toggleWorkspace, `${MOD} J`),
-    ...(isInterruptible(live.state.peek()) ? [entry("Stop running work", () => live.interrupt(), "Esc")] : []),
+    ...(isInterruptible(live.state.peek()) ? [entry("Interrupt", () => live.interrupt(), "Esc")] : []),
     ...(isWorking(state) ? [entry("Pause", () => live.pause())] : []),
     ...(isResumable(live.state.peek()) ? [entry("Resume", () => live.resume())] : []),
     ...dialogEntry("Rename…", "rename"),
     ...dialogEntry(session?.archived ? "Unarchive" : "Archive", "archive"),
     entry("Export as Markdown", () => downloadUrl(exportAddress(live.id, "md"))),
     entry("Export as JSONL", () => downloadUrl(exportAddress(live.id, "jsonl"))),
-    ...(state === "idle" ? [entry("Stop the sandbox", () => live.stop(), "frees memory; a message starts it again")] : []),
+    ...(state === "idle" ? [entry("Stop sandbox", () => live.stop(), "frees memory; a message starts it again")] : []),
     ...(state === "ended" ? [] : dialogEntry("End…", "end")),
     ...dialogEntry("Delete…", "purge"),
   ];
@@ -164,6 +163,7 @@ function appEntries(): PaletteEntry[] {
     entry("REST API", () => navigate("/api/docs")),
     ...THEMES.map((theme) => entry(`Colours: ${theme}`, () => setTheme(theme))),
     ...(canNotify ? [entry(notificationsOn.peek() ? "Turn notifications off" : "Turn notifications on", () => void toggleNotifications())] : []),
+    entry("Settings", () => (overlay.value = "settings")),
     entry("Keyboard shortcuts", () => (overlay.value = "shortcuts"), "?"),
   ];
 }

@@ -8,6 +8,7 @@ import { unfoldConversation } from "../state/unfoldConversation";
 import { uploadsOf } from "../state/uploads";
 import type { ClientRequest } from "../wire/frame";
 import { tooLongError } from "../wire/frameLimit";
+import { BacktickText } from "./BacktickText";
 import { ErrorNotice } from "./ErrorNotice";
 
 export function RejectedRequests({ live }: { live: LiveSession }) {
@@ -62,7 +63,7 @@ function RejectedRequest({ live, sent }: { live: LiveSession; sent: PendingReque
   return (
     <div class="problem" role="alert">
       <span>
-        {sent.rejection}
+        <BacktickText text={sent.rejection ?? ""} />
         {text && (
           <q class="muted" dir="auto" tabIndex={0}>
             {text}

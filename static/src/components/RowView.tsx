@@ -1,17 +1,22 @@
 // Row of the conversation, by kind.
 
 import { useState } from "preact/hooks";
+import { elapsed } from "../format";
 import { escapeInvisible } from "../escapes";
 import { useScrollFocus } from "../dom/scrollFocus";
-import type { NoticeRow, PlanRow, ChatRow, SummaryRow, TextRow, UserRow } from "../state/rows";
+import type { ChatItem } from "../state/readGroups";
+import type { NoticeRow, PlanRow, SummaryRow, TextRow, UserRow } from "../state/rows";
+import { BacktickText } from "./BacktickText";
 import { AttachedFiles } from "./AttachedFiles";
 import { Icon } from "./Icon";
 import { Markdown } from "./Markdown";
+import { Reads } from "./Reads";
 import { ToolCall } from "./ToolCall";
 import { TruncationNote } from "./TruncationNote";
+import { TurnCard } from "./TurnCard";
 
 /** `session`: session of attached files. A recording has none. */
-export function RowView({ row, session }: { row: ChatRow; session?: string | undefined }) {
+export function RowView({ row, session }: { row: ChatItem; session?: string | undefined }) {
   switch (row.kind) {
     case "user":
       return <UserMessage row={row} session={session} />;
@@ -21,10 +26,14 @@ export function RowView({ row, session }: { row: ChatRow; session?: string | und
       return <Thinking row={row} />;
     case "tool":
       return <ToolCall row={row} />;
+    case "reads":
+      return <Reads group={row} />;
     case "plan":
       return <Plan row={row} />;
     case "summary":
       return <Summary row={row} />;
+    case "turn":
+      return <TurnCard row={row} />;
     case "notice":
       return <Notice row={row} />;
   }
@@ -62,12 +71,17 @@ function Thinking({ row }: { row: TextRow }) {
     <div class="row thinking">
       <button type="button" class="fold" aria-expanded={shown} onClick={() => setUnfolded(!unfolded)} disabled={row.open}>
         <Icon name="chevron" />
-        {row.open ? "Thinking…" : row.partial ? "Thought, cut short" : "Thought"}
+        {row.open ? "Thinking…" : thoughtText(row)}
       </button>
       {shown && <div class="thought" dir="auto">{row.text}</div>}
       {shown && <TruncationNote truncated={row.truncated} />}
     </div>
   );
+}
+
+function thoughtText({ durationMs = 0, partial }: TextRow): string {
+  const lasted = elapsed(durationMs);
+  return `Thought${lasted && ` for ${lasted}`}${partial ? ", cut short" : ""}`;
 }
 
 /** The agent continues from the summary. The conversation above stays readable. */
@@ -99,14 +113,14 @@ function Plan({ row }: { row: PlanRow }) {
   }
   return (
     <section class="row plan" aria-label="Plan">
-      <h3>
+      <h2>
         <Icon name="plan" /> Plan
         {row.items.length > 0 && (
           <span class="muted">
             {done} of {row.items.length}
           </span>
         )}
-      </h3>
+      </h2>
       <Markdown text={row.markdown} open={false} />
       <TruncationNote truncated={row.truncated} />
     </section>
@@ -128,11 +142,12 @@ function Notice({ row }: { row: NoticeRow }) {
 
 /** Notice text with its command set as code. */
 function NoticeText({ text, code }: NoticeRow) {
-  const [before, after] = code ? text.split(`\`${code}\``) : [text];
+  if (!code) return <BacktickText text={text} />;
+  const [before, after] = text.split(`\`${code}\``);
   return (
     <>
       {before}
-      {code && <code dir="ltr">{code}</code>}
+      <code dir="ltr">{code}</code>
       {after}
     </>
   );
@@ -141,7 +156,7 @@ function NoticeText({ text, code }: NoticeRow) {
 function Detail({ text }: { text: string }) {
   return (
     <pre class="detail" ref={useScrollFocus("Details", text)}>
-      {escapeInvisible(text)}
+      <BacktickText text={escapeInvisible(text)} />
     </pre>
   );
 }

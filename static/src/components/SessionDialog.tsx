@@ -3,6 +3,7 @@
 import { useEffect, useState } from "preact/hooks";
 import { isComposing } from "../dom/ime";
 import { navigate, route } from "../route";
+import { toggleArchivedMark } from "../state/archiveSession";
 import { sessionDialog, type SessionDialogRequest } from "../state/sessionDialog";
 import { mergeSessions, refreshSessions } from "../state/sessionList";
 import { forgetSession } from "../state/pendingStorage";
@@ -28,7 +29,7 @@ export function SessionDialog({ session, action: chosen }: SessionDialogRequest)
       setProblem((error as Error).message);
     }
   };
-  const change = async (to: { title?: string; archived?: boolean }) => mergeSessions([await changeSession(session.id, to)]);
+  const change = async (to: { title: string }) => mergeSessions([await changeSession(session.id, to)]);
   const purge = async () => {
     await purgeSession(session.id);
     forgetSession(session.id);
@@ -39,7 +40,7 @@ export function SessionDialog({ session, action: chosen }: SessionDialogRequest)
   // Resume and archive need no confirmation.
   useEffect(() => {
     if (chosen === "resume") void act(() => resumeSession(session.id));
-    if (chosen === "archive") void act(() => change({ archived: !session.archived }));
+    if (chosen === "archive") void act(() => toggleArchivedMark(session));
   }, []);
 
   switch (chosen) {

@@ -1,6 +1,7 @@
 // Header of a session: title, model, context, cost, budget.
 
 import { cost, costNote, costSoFar, tokens } from "../format";
+import { statusOfScreen } from "../state/activity";
 import { currentSession, toggleWorkspace } from "../state/currentSession";
 import { MOD } from "../state/keys";
 import { sessionOf } from "../state/sessionList";
@@ -14,6 +15,7 @@ import { lazy } from "./lazy";
 import { Popover } from "./Popover";
 import { SessionMenu } from "./SessionMenu";
 import { SidebarButton } from "./SidebarButton";
+import { StateDot } from "./StateDot";
 
 const About = lazy((later) => later.SessionFacts);
 const ModelMenu = lazy((later) => later.ModelMenu);
@@ -34,6 +36,7 @@ export function SessionHeader({ live }: { live: LiveSession }) {
   return (
     <header class="session-header">
       <SidebarButton />
+      <StateDot status={statusOfScreen(state)} />
       <h1 dir="auto" title={session?.title}>{session?.title || (titleIsComing ? "" : "Session")}</h1>
       <Model live={live} />
       <UsageSummary state={state} listed={listedNow} />

@@ -1,9 +1,13 @@
-// List entry of a session: title and time, then agent, model and cost.
+// List entry of a session: title and time, then the newest thing that it did, and its cost.
 
-import { now } from "../clock";
+import { now, serverNow } from "../clock";
 import { costNote, costSoFar, relativeTime } from "../format";
-import { currentState, isOnScreen } from "../state/currentSession";
+import { currentStatus, isOnScreen } from "../state/currentSession";
 import { costOfSession } from "../state/screenState";
+import { listError } from "../state/sessionList";
+import { statusOf } from "../state/sessionStatus";
+import { notableAgent } from "../state/serverOptions";
+import { isUnread } from "../state/unread";
 import type { Session } from "../wire/frame";
 import { SessionMenu } from "./SessionMenu";
 import { StateDot } from "./StateDot";
@@ -12,18 +16,22 @@ export function SessionItem({ session, current }: { session: Session; current: b
   const title = session.title || "Untitled";
   const cost = costOfSession(session.usage);
   const spent = costSoFar(cost);
-  const state = (isOnScreen(session.id) && currentState.value) || session.state;
-  const made = [session.agent, session.model].filter(Boolean).join(" · ");
-  const waits = state === "awaiting_confirmation";
+  // The session's own socket is ahead of the list.
+  const own = isOnScreen(session.id) ? currentStatus.value : null;
+  const status = own && own.kind !== "unknown" ? own : statusOf(session, listError.value === null ? "server" : "away");
+  const made = [notableAgent(session.agent), session.model].filter(Boolean).join(" · ");
+  const unread = isUnread(session);
+  const urgent = URGENT[status.kind];
   return (
-    <li class={current ? "session-item current" : "session-item"}>
+    <li class={["session-item", current && "current", unread && "unread"].filter(Boolean).join(" ")}>
       <a href={`/sessions/${session.id}`} aria-current={current ? "page" : undefined} title={[title, made, spent, costNote(cost)].filter(Boolean).join("\n")}>
-        <StateDot state={state} />
+        <StateDot status={status} />
         <span class="session-title" dir="auto">{title}</span>
-        <time>{relativeTime(session.updated_at, now.value)}</time>
-        {waits && <span class="session-waits">waits for you</span>}
+        <time>{relativeTime(session.updated_at, serverNow() ?? now.value)}</time>
+        {unread && <span class="visually-hidden">unread</span>}
         <span class="session-facts">
-          <span class="session-made">{made}</span>
+          {urgent && <span class={`session-urgent ${status.kind}`}>{urgent}</span>}
+          <span class="session-latest" dir="auto">{session.latest || made}</span>
           {spent && <span>{spent}</span>}
         </span>
       </a>
@@ -31,3 +39,6 @@ export function SessionItem({ session, current }: { session: Session; current: b
     </li>
   );
 }
+
+/** Words for the statuses that a list shows in words, too. */
+const URGENT: Partial<Record<string, string>> = { waiting: "waits for you", turn_failed: "failed", failed: "failed" };

@@ -2,7 +2,7 @@
 
 import { useEffect, useLayoutEffect, useRef, useState } from "preact/hooks";
 import { isComposing } from "../dom/ime";
-import { isBudgetSpent, isInterruptible } from "../state/activity";
+import { controlsOf, isBudgetSpent } from "../state/activity";
 import { currentSession, showSession } from "../state/currentSession";
 import { LiveSession } from "../state/liveSession";
 import { uploadsOf } from "../state/uploads";
@@ -14,9 +14,11 @@ import { PlainPage } from "./PlainPage";
 import { SessionHeader } from "./SessionHeader";
 import { SessionView } from "./SessionView";
 import { StateLine } from "./StateLine";
+import { route } from "../route";
 
 const BudgetSpent = lazy((later) => later.BudgetSpent);
 const ConfirmDock = lazy((later) => later.ConfirmDock);
+const EventReveal = lazy((later) => later.EventReveal);
 const Outbox = lazy((later) => later.RejectedRequests);
 const Queue = lazy((later) => later.Queue);
 
@@ -40,6 +42,8 @@ export function SessionPage({ id }: { id: string }) {
 function OpenedSession({ live }: { live: LiveSession }) {
   const { agentState, connection, queue, approval, pending, problem } = live.state.value;
   // The queue view stays, because an edited message may have left the queue.
+  const shown = route.value;
+  const target = shown.page === "session" && shown.id === live.id && shown.at !== undefined ? shown : null;
   const hasQueued = useRef(false);
   hasQueued.current ||= queue.length > 0;
 
@@ -50,7 +54,8 @@ function OpenedSession({ live }: { live: LiveSession }) {
       // interrupts as in a terminal.
       const isOfField = (event.target as Element).matches?.("input:not([type=checkbox], .command-field), select");
       if (document.querySelector("dialog[open]") || isOfField) return;
-      if (isInterruptible(live.state.peek())) live.interrupt();
+      const { interrupt: isOffered, isDisabled } = controlsOf(live.state.peek());
+      if (isOffered && !isDisabled) live.interrupt();
     };
     addEventListener("keydown", interrupt);
     return () => removeEventListener("keydown", interrupt);
@@ -80,6 +85,7 @@ function OpenedSession({ live }: { live: LiveSession }) {
           <>
             <Chat live={live} />
             <div class="dock">
+              {target && <EventReveal live={live} target={target} />}
               {(problem || pending.some((sent) => sent.rejection !== undefined)) && <Outbox live={live} />}
               {approval && <ConfirmDock key={approval.request} live={live} />}
               {isBudgetSpent(live.state.value) && <BudgetSpent live={live} />}

@@ -1,58 +1,153 @@
-// Settings menu of the sidebar.
+// Settings of this browser, and facts about the server.
 
-import { useLayoutEffect, useRef } from "preact/hooks";
+import type { ComponentChildren } from "preact";
+import { useEffect, useState } from "preact/hooks";
+import { defaultModel, setDefaultModel } from "../state/defaultModel";
 import { overlay } from "../state/keys";
-import { showArchived, toggleArchived } from "../state/sessionList";
 import { canNotify, notificationsOn, toggleNotifications } from "../state/notificationSetting";
+import { sendMode, setSendMode, type SendMode } from "../state/sendMode";
+import { loadOptions, options } from "../state/serverOptions";
+import { signOut } from "../state/signOut";
 import { setTheme, theme, THEMES } from "../theme";
+import { BrowserList } from "./BrowserList";
+import { Dialog } from "./Dialog";
+import { ErrorNotice } from "./ErrorNotice";
 
-export function Settings({ onChosen }: { onChosen: () => void }) {
-  const menu = useRef<HTMLDivElement>(null);
-  // The first entry receives the focus for keyboard users.
-  useLayoutEffect(() => menu.current?.querySelector("button")?.focus(), []);
-  const chooses = (act: () => void) => () => {
-    onChosen();
-    act();
-  };
+const SEND_MODES: readonly { mode: SendMode; label: string }[] = [
+  { mode: "queue", label: "Queues" },
+  { mode: "steer", label: "Steers" },
+];
+
+export function Settings() {
+  useEffect(() => void loadOptions(), []);
   return (
-    <div ref={menu} class="settings">
-      <div class="menu-choice" role="group" aria-label="Colours">
-        <span class="muted">Colours</span>
-        {THEMES.map((one) => (
-          <button key={one} type="button" class="menu-option" aria-pressed={theme.value === one} onClick={() => setTheme(one)}>
-            {one}
+    <Dialog title="Settings" kind="sheet" onClose={close}>
+      <div class="settings">
+        <Section title="This browser">
+          <Choice label="Colours">
+            {THEMES.map((one) => (
+              <Option key={one} text={one} isOn={theme.value === one} onClick={() => setTheme(one)} />
+            ))}
+          </Choice>
+          <Choice label="Enter while the agent works">
+            {SEND_MODES.map(({ mode, label }) => (
+              <Option key={mode} text={label} isOn={sendMode.value === mode} onClick={() => setSendMode(mode)} />
+            ))}
+          </Choice>
+          <DefaultModel />
+          {canNotify && <Notifications />}
+        </Section>
+        <Section title="Help">
+          <button type="button" class="menu-entry" onClick={() => (overlay.value = "shortcuts")}>
+            Keyboard shortcuts <kbd class="muted">?</kbd>
           </button>
-        ))}
+          <a class="menu-entry" href="/api/docs" onClick={close}>
+            API docs
+          </a>
+        </Section>
+        <Section title="Server">
+          <a class="menu-entry" href="/admin" onClick={close}>
+            Actors and sandboxes
+          </a>
+          <p class="setting">
+            Version <span class="muted">{options.value?.version ?? "…"}</span>
+          </p>
+          <SignOut />
+        </Section>
+        <BrowserList />
       </div>
-      {canNotify && (
-        <button
-          type="button"
-          class="menu-entry"
-          title="Notify when a session finishes or waits"
-          aria-pressed={notificationsOn.value}
-          onClick={() => void toggleNotifications()}
-        >
-          Notifications <Mark on={notificationsOn.value} />
+      <div class="dialog-buttons">
+        <button type="button" class="button" onClick={close}>
+          Close
         </button>
-      )}
-      <button type="button" class="menu-entry" aria-pressed={showArchived.value} onClick={chooses(toggleArchived)}>
-        Archived sessions <Mark on={showArchived.value} />
-      </button>
-      <a class="menu-entry" href="/admin" onClick={onChosen}>
-        Actors and sandboxes
-      </a>
-      <button type="button" class="menu-entry" onClick={chooses(() => (overlay.value = "shortcuts"))}>
-        Keyboard shortcuts <kbd class="muted">?</kbd>
-      </button>
+      </div>
+    </Dialog>
+  );
+}
+
+const close = () => (overlay.value = null);
+
+function Section({ title, children }: { title: string; children: ComponentChildren }) {
+  return (
+    <section aria-label={title}>
+      <h3>{title}</h3>
+      {children}
+    </section>
+  );
+}
+
+function Choice({ label, children }: { label: string; children: ComponentChildren }) {
+  return (
+    <div class="setting" role="group" aria-label={label}>
+      <span>{label}</span>
+      <span class="setting-options">{children}</span>
     </div>
   );
 }
 
-/** Visible state of a toggle. The button itself announces it. */
-function Mark({ on }: { on: boolean }) {
+function Option({ text, isOn, onClick }: { text: string; isOn: boolean; onClick: () => void }) {
   return (
-    <span class="muted" aria-hidden="true">
-      {on ? "on" : "off"}
-    </span>
+    <button type="button" class="menu-option" aria-pressed={isOn} onClick={onClick}>
+      {text}
+    </button>
+  );
+}
+
+function DefaultModel() {
+  const { models = [], defaults } = options.value ?? {};
+  if (models.length === 0) return null;
+  return (
+    <label class="setting">
+      Model of new tasks
+      <select
+        class="field"
+        value={defaultModel.value ?? ""}
+        onChange={(event) => setDefaultModel(event.currentTarget.value || undefined)}
+      >
+        <option value="">Server's default ({defaults?.model})</option>
+        {models.map(({ name, needs }) => (
+          <option key={name} value={name} disabled={Boolean(needs)}>
+            {needs ? `${name} (needs ${needs})` : name}
+          </option>
+        ))}
+      </select>
+    </label>
+  );
+}
+
+function Notifications() {
+  return (
+    <button
+      type="button"
+      class="menu-entry"
+      title="Notify when a session finishes or waits"
+      aria-pressed={notificationsOn.value}
+      onClick={() => void toggleNotifications()}
+    >
+      Notifications{" "}
+      <span class="muted" aria-hidden="true">
+        {notificationsOn.value ? "on" : "off"}
+      </span>
+    </button>
+  );
+}
+
+function SignOut() {
+  const [problem, setProblem] = useState<string | null>(null);
+  const leave = async () => {
+    try {
+      await signOut();
+      close();
+    } catch (error) {
+      setProblem((error as Error).message);
+    }
+  };
+  return (
+    <>
+      <button type="button" class="menu-entry" onClick={() => void leave()}>
+        Sign out
+      </button>
+      {problem && <ErrorNotice text={`Couldn't sign out: ${problem}`} />}
+    </>
   );
 }

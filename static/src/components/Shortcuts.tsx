@@ -1,11 +1,22 @@
 // Sheet of keyboard shortcuts.
 
 import { MOD, overlay, setSingleKeys, singleKeys } from "../state/keys";
+import { otherMode, sendMode, type SendMode } from "../state/sendMode";
 import { Dialog } from "./Dialog";
 
 interface ShortcutEntry {
   keys: string;
   what: string;
+}
+
+/** Placeholders: the setting decides which of two effects a key has. */
+const SENDS = "sends";
+const OTHER = "other";
+const EFFECTS: Record<SendMode, string> = { queue: "Queue for after this turn", steer: "Steer the agent at its next step" };
+
+function textOf(what: string): string {
+  if (what === SENDS) return sendMode.value === "queue" ? "Send; queue while the agent works" : "Send; steer while the agent works";
+  return what === OTHER ? EFFECTS[otherMode(sendMode.value)] : what;
 }
 
 const SHORTCUTS: readonly { where: string; list: readonly ShortcutEntry[] }[] = [
@@ -22,15 +33,15 @@ const SHORTCUTS: readonly { where: string; list: readonly ShortcutEntry[] }[] = 
   {
     where: "Writing",
     list: [
-      { keys: "Enter", what: "Send; queue while the agent works" },
-      { keys: `${MOD} Enter`, what: "Steer the agent at its next step" },
+      { keys: "Enter", what: SENDS },
+      { keys: `${MOD} Enter`, what: OTHER },
       { keys: "Shift Enter", what: "Add a line" },
     ],
   },
   {
     where: "In a session",
     list: [
-      { keys: "Esc", what: "Stop running work; press again to force" },
+      { keys: "Esc", what: "Interrupt; press again to force" },
       { keys: `${MOD} J`, what: "Open or close the workspace" },
       { keys: "← →", what: "Move the focused divider, or switch tabs" },
     ],
@@ -51,7 +62,7 @@ export function Shortcuts() {
                     <kbd key={key}>{key}</kbd>
                   ))}
                 </dt>
-                <dd>{what}</dd>
+                <dd>{textOf(what)}</dd>
               </div>
             ))}
           </dl>

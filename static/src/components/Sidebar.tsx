@@ -1,21 +1,26 @@
 // Sidebar with the session list.
 
-import { useEffect, useRef } from "preact/hooks";
+import { computed } from "@preact/signals";
+import { useEffect, useMemo, useRef } from "preact/hooks";
 import mark from "../../favicon.svg";
-import { listError, MAX_LISTED, refreshSessions, search, sessions, showArchived, showMore, toggleArchived, total } from "../state/sessionList";
+import { now } from "../clock";
+import { dayStart, groupSessions } from "../state/sessionGroups";
+import { listed, listError, MAX_LISTED, MAX_QUERY, refreshSessions, search, sessions, showArchived, showMore, toggleArchived, total } from "../state/sessionList";
 import { MOD, overlay } from "../state/keys";
 import { loadOptions } from "../state/serverOptions";
 import { toggleSidebar } from "../state/sidebar";
 import { route } from "../route";
 import { Icon } from "./Icon";
 import { lazy } from "./lazy";
-import { Popover } from "./Popover";
 import { ErrorNotice } from "./ErrorNotice";
 import { SessionItem } from "./SessionItem";
 
-const Settings = lazy((later) => later.Settings);
+const ConversationResults = lazy((later) => later.ConversationResults);
 
 const SEARCH_AFTER_MS = 200;
+
+/** Start of the current day. Changes once a day, so the groups are not made anew each second. */
+const today = computed(() => dayStart(now.value));
 
 export function Sidebar() {
   return (
@@ -50,9 +55,21 @@ export function Sidebar() {
       <nav class="session-list" aria-label="All sessions">
         <List />
       </nav>
-      <Popover label="Settings" icon="settings" text="Settings" buttonClass="sidebar-settings">
-        {(close) => <Settings onChosen={close} />}
-      </Popover>
+      <div class="sidebar-foot">
+        <button type="button" class="sidebar-settings" onClick={() => (overlay.value = "settings")}>
+          <Icon name="settings" /> Settings
+        </button>
+        <button
+          type="button"
+          class="icon-button"
+          aria-label="Archived sessions"
+          title="Archived sessions"
+          aria-pressed={showArchived.value}
+          onClick={toggleArchived}
+        >
+          <Icon name="archive" />
+        </button>
+      </div>
     </aside>
   );
 }
@@ -68,6 +85,7 @@ function Search() {
         dir="auto"
         placeholder="Search sessions"
         aria-label="Search the sessions"
+        maxLength={MAX_QUERY}
         value={search.value}
         onInput={(event) => {
           search.value = event.currentTarget.value;
@@ -90,21 +108,38 @@ function Search() {
 
 function List() {
   useEffect(() => void loadOptions(), []);
-  const items = sessions.value;
+  const query = search.value.trim();
+  return (
+    <>
+      <Sessions />
+      {query && <ConversationResults text={query} />}
+    </>
+  );
+}
+
+function Sessions() {
+  const items = listed.value;
   const shown = route.value;
   const current = shown.page === "session" ? shown.id : null;
+  const day = today.value;
+  const groups = useMemo(() => groupSessions(items ?? [], day), [items, day]);
   if (listError.value && !items) return <ErrorNotice text={listError.value} onRetry={() => void refreshSessions()} />;
   if (!items) return <Skeletons />;
   if (items.length === 0) return <p class="muted list-empty">{emptyText()}</p>;
   return (
     <>
       {listError.value && <ErrorNotice text={listError.value} onRetry={() => void refreshSessions()} />}
-      <ul>
-        {items.map((session) => (
-          <SessionItem key={session.id} session={session} current={session.id === current} />
-        ))}
-      </ul>
-      {total.value > items.length && <More shown={items.length} />}
+      {groups.map(({ label, items }) => (
+        <section key={label} class="list-group" aria-label={label}>
+          <h2>{label}</h2>
+          <ul>
+            {items.map((session) => (
+              <SessionItem key={session.id} session={session} current={session.id === current} />
+            ))}
+          </ul>
+        </section>
+      ))}
+      {total.value > (sessions.value?.length ?? 0) && <More shown={sessions.value?.length ?? 0} />}
     </>
   );
 }
@@ -119,7 +154,7 @@ function More({ shown }: { shown: number }) {
 }
 
 function emptyText(): string {
-  if (search.value) return `No session matches “${search.value}”.`;
+  if (search.value.trim()) return "No title matches.";
   if (showArchived.value) return "No archived sessions.";
   return "No sessions yet. Describe a task to start.";
 }

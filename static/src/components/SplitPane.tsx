@@ -1,4 +1,4 @@
-// Two panes with a divider, side by side or stacked on a narrow screen.
+// Two panes side by side with a divider.
 
 import type { ComponentChildren } from "preact";
 import type { PaneLayout } from "../state/layout";
@@ -8,20 +8,19 @@ const Divider = lazy((later) => later.Divider, <div class="divider" />);
 
 interface SplitPaneProps {
   layout: PaneLayout;
-  stacked: boolean;
   onChange: (layout: PaneLayout) => void;
   first: ComponentChildren;
   second: ComponentChildren;
 }
 
-export function SplitPane({ layout, stacked, onChange, first, second }: SplitPaneProps) {
+export function SplitPane({ layout, onChange, first, second }: SplitPaneProps) {
   const { share, folded } = layout;
   return (
-    <div class={stacked ? "split stacked" : "split"} style={{ "--first": `${share}fr`, "--second": `${1 - share}fr` }}>
+    <div class="split" style={{ "--first": `${share}fr`, "--second": `${1 - share}fr` }}>
       <div class="split-pane first" hidden={folded === "chat"}>
         {first}
       </div>
-      {folded === null && <Divider layout={layout} stacked={stacked} onChange={onChange} />}
+      {folded === null && <Divider layout={layout} onChange={onChange} />}
       {folded !== "workspace" && <div class="split-pane second">{second}</div>}
     </div>
   );

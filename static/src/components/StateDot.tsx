@@ -1,9 +1,7 @@
-// Session state as a coloured dot with a text label.
+// Session status as a coloured dot with a text label.
 
-import { STATE_LABELS } from "../state/activity";
-import type { AgentState } from "../wire/event";
+import type { SessionStatus } from "../state/sessionStatus";
 
-export function StateDot({ state }: { state: AgentState }) {
-  const word = STATE_LABELS[state] ?? state;
-  return <span class={`dot dot-${state}`} role="img" aria-label={word} title={word} />;
+export function StateDot({ status: { kind, label, isTicking } }: { status: SessionStatus }) {
+  return <span class={`dot dot-${kind}${isTicking ? " ticking" : ""}`} role="img" aria-label={label} title={label} />;
 }

@@ -1,43 +1,39 @@
-// State line with the buttons Stop, Pause and Resume.
+// State line with the buttons Interrupt, Pause, Resume and Retry.
 
 import { useEffect, useState } from "preact/hooks";
-import { now } from "../clock";
-import { elapsed, plural } from "../format";
-import { activityOf, isResumable, isInterruptible, isWorking } from "../state/activity";
+import { plural } from "../format";
+import { activityOf, controlsOf, statusOfScreen } from "../state/activity";
 import type { LiveSession } from "../state/liveSession";
+import { retriableTurn } from "../state/retry";
 import type { ScreenState } from "../state/screenState";
+import { BacktickText } from "./BacktickText";
 import { Icon } from "./Icon";
+import { lazy } from "./lazy";
+import { RunningTime } from "./RunningTime";
+
+const RetryButton = lazy((later) => later.RetryButton);
 
 const CAUGHT_UP_MS = 4000;
 
 export function StateLine({ live }: { live: LiveSession }) {
   const state = live.state.value;
   const shown = activityOf(state);
-  const stopping = live.stopping.value > 0 || state.agentState === "interrupting";
+  const status = statusOfScreen(state);
+  const interrupting = status.source === "server" && (live.interrupting.value > 0 || status.kind === "interrupting");
   return (
     <div class="state-line">
-      <div class={`state ${shown.tone}`} role="status">
+      <div class={`state ${shown.tone}${status.isTicking ? "" : " still"}`} role="status">
         <span class="state-mark" aria-hidden="true" />
-        <span class="state-text" title={stopping ? undefined : [shown.text, shown.code].filter(Boolean).join(" ")}>
-          {stopping ? "Stopping…" : shown.text}
-          {!stopping && shown.code && <code>{shown.code}</code>}
+        <span class="state-text" title={interrupting ? undefined : [shown.text, shown.code].filter(Boolean).join(" ")}>
+          {interrupting ? "Interrupting…" : <BacktickText text={shown.text} />}
+          {!interrupting && shown.code && <code>{shown.code}</code>}
         </span>
-        {!stopping && shown.since && <Clock since={shown.since} />}
-        {!stopping && shown.hint && <span class="hint">{shown.hint}</span>}
+        {!interrupting && shown.since && <RunningTime since={shown.since} pausedMs={shown.pausedMs} />}
+        {!interrupting && shown.hint && <span class={status.source === "away" ? "hint unseen" : "hint"}>{shown.hint}</span>}
       </div>
       <ConnectionStatus live={live} />
-      <Controls live={live} state={state} stopping={stopping} />
+      <Controls live={live} state={state} interrupting={interrupting} />
     </div>
-  );
-}
-
-function Clock({ since }: { since: string }) {
-  // Server and browser clocks may differ. Hidden from screen readers, which would count the
-  // seconds.
-  return (
-    <span class="clock" aria-hidden="true">
-      {elapsed(Math.max(0, now.value - Date.parse(since)))}
-    </span>
   );
 }
 
@@ -72,27 +68,30 @@ function ConnectionStatus({ live }: { live: LiveSession }) {
   return null;
 }
 
-function Controls({ live, state, stopping }: { live: LiveSession; state: ScreenState; stopping: boolean }) {
+function Controls({ live, state, interrupting }: { live: LiveSession; state: ScreenState; interrupting: boolean }) {
+  const { resume, pause, interrupt, isDisabled } = controlsOf(state);
   return (
     <div class="controls">
-      {isResumable(state) && (
-        <button type="button" class="button" onClick={() => live.resume()}>
+      {retriableTurn(state)?.outcome === "failed" && <RetryButton kind="button" />}
+      {resume && (
+        <button type="button" class="button" disabled={isDisabled} onClick={() => live.resume()}>
           <Icon name="play" /> Resume
         </button>
       )}
-      {isWorking(state.agentState) && !stopping && (
-        <button type="button" class="button" onClick={() => live.pause()}>
+      {pause && !interrupting && (
+        <button type="button" class="button" disabled={isDisabled} onClick={() => live.pause()}>
           <Icon name="pause" /> Pause
         </button>
       )}
-      {isInterruptible(state) && (
+      {interrupt && (
         <button
           type="button"
           class="button stop"
-          title={stopping ? "Press again to force the stop" : "Stop (Esc)"}
+          title={interrupting ? "Press again to force the interrupt" : "Interrupt (Esc)"}
+          disabled={isDisabled}
           onClick={() => live.interrupt()}
         >
-          <Icon name="stop" /> {stopping ? "Stopping…" : "Stop"}
+          <Icon name="stop" /> {interrupting ? "Interrupting…" : "Interrupt"}
         </button>
       )}
     </div>

@@ -1,5 +1,6 @@
 // Text field for messages and tasks. Grows with its text; Enter sends, Shift+Enter breaks the line.
 
+import type { ComponentChildren } from "preact";
 import { useLayoutEffect, useRef } from "preact/hooks";
 import { isComposing } from "../dom/ime";
 import { isTouchScreen } from "../dom/focusField";
@@ -21,12 +22,14 @@ interface TextFieldProps {
   /** `null`: no send button in the field. */
   sendLabel: string | null;
   sendDisabled: boolean;
+  /** Further ways to send, beside the button. */
+  moreWays?: ComponentChildren;
 }
 
 /** Scroll position beyond any text, in pixels, which saves measuring. */
 const FAR_DOWN = 1e6;
 
-export function TextField({ label, placeholder, value, rows, focus, onChange, onSend, onFiles, sendLabel, sendDisabled }: TextFieldProps) {
+export function TextField({ label, placeholder, value, rows, focus, onChange, onSend, onFiles, sendLabel, sendDisabled, moreWays }: TextFieldProps) {
   const field = useRef<HTMLTextAreaElement>(null);
 
   /** Width at the last measurement. */
@@ -106,6 +109,7 @@ export function TextField({ label, placeholder, value, rows, focus, onChange, on
           <Icon name="send" />
         </button>
       )}
+      {moreWays}
     </div>
   );
 }

@@ -9,7 +9,7 @@ import { EventsTab } from "./EventsTab";
 import { Icon } from "./Icon";
 import { PlanTab } from "./PlanTab";
 
-interface WorkspaceProps {
+export interface WorkspaceProps {
   live: LiveSession;
   layout: PaneLayout;
   onChange: (layout: PaneLayout) => void;

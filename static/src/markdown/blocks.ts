@@ -37,11 +37,13 @@ export interface MarkdownBlocks {
    * again.
    */
   parts: readonly BlockGroup[];
+  /** Depths of the headings around the next block, outermost first. */
+  outline: readonly number[];
   /** Blocks that may still change. */
   tail: BlockGroup;
 }
 
-export const noBlocks: MarkdownBlocks = { text: "", open: true, frozenTo: 0, parts: [], tail: [] };
+export const noBlocks: MarkdownBlocks = { text: "", open: true, frozenTo: 0, parts: [], outline: [], tail: [] };
 
 /** Link definition. Names contain no brackets, so the match ends early. */
 const DEFINITION = /^ {0,3}\[(?:\\.|[^[\]\\])+\]:/m;
@@ -61,17 +63,20 @@ export function advance(before: MarkdownBlocks, source: string, open: boolean): 
   const keep = open ? lastBlock(blocks) : blocks.length;
   const finished = blocks.slice(0, keep);
   const rest = blocks.slice(keep).map(({ raw }) => raw).join("");
+  const outline = [...start.outline];
+  const drawn = draw(finished, false, outline);
   return {
     text,
     open,
     frozenTo: start.frozenTo + finished.reduce((length, { raw }) => length + raw.length, 0),
-    parts: append(start.parts, draw(finished, false)),
-    tail: rest.trim() === "" ? [] : draw(blocksOf(closeMarkdown(rest)), true),
+    parts: append(start.parts, drawn),
+    tail: rest.trim() === "" ? [] : draw(blocksOf(closeMarkdown(rest)), true, [...outline]),
+    outline,
   };
 }
 
-function draw(blocks: readonly Token[], open: boolean): BlockGroup {
-  return blocks.map((block) => drawBlock(block, open)).filter((block) => block !== null);
+function draw(blocks: readonly Token[], open: boolean, outline: number[]): BlockGroup {
+  return blocks.map((block) => drawBlock(block, open, outline)).filter((block) => block !== null);
 }
 
 function append(parts: MarkdownBlocks["parts"], more: BlockGroup): MarkdownBlocks["parts"] {

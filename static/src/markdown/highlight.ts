@@ -24,26 +24,36 @@ const LANGUAGES = {
   bash, c, cpp, css, diff, dockerfile, go, ini, java, javascript, json, python, ruby, rust, sql, typescript, xml, yaml,
 };
 
-/** Limit in characters. Highlighting longer code would block the page. */
+/** Limit in characters. Highlighting more code would block the page. The rest stays plain. */
 const LIMIT = 50_000;
+/** Limit for one line in characters. A longer line stays plain. */
+const LONGEST_LINE = 2000;
 
-/** Emitter that builds elements instead of HTML, so code is text at every step. */
-class SpanEmitter {
-  readonly root = document.createDocumentFragment();
-  private readonly within: ParentNode[] = [];
-  private innermost: ParentNode = this.root;
+/** Piece of highlighted code: plain text, or a span with a class. */
+export type CodePiece = string | CodeSpan;
+
+export interface CodeSpan {
+  className: string;
+  pieces: CodePiece[];
+}
+
+/** Emitted step: a text, the beginning of a span, or the end of a span (`null`). */
+type EmittedStep = string | { className: string } | null;
+
+/** Emitter that records steps instead of HTML, so code is text at every step. */
+class StepEmitter {
+  readonly steps: EmittedStep[] = [];
 
   addText(text: string): void {
-    this.innermost.append(text);
+    this.steps.push(text);
   }
 
   startScope(scope: string): void {
-    this.within.push(this.innermost);
-    this.innermost = this.span(classesOf(scope));
+    this.steps.push({ className: classesOf(scope) });
   }
 
   endScope(): void {
-    this.innermost = this.within.pop() ?? this.root;
+    this.steps.push(null);
   }
 
   // Aliases in the library's interface.
@@ -51,22 +61,16 @@ class SpanEmitter {
   closeNode = this.endScope;
 
   /** Adds a nested language. A failed guess leaves plain text. */
-  __addSublanguage({ root }: SpanEmitter, language: string | undefined): void {
-    const place = language ? this.span(`language-${language}`) : this.innermost;
-    place.append(root);
+  __addSublanguage({ steps }: StepEmitter, language: string | undefined): void {
+    if (language) this.steps.push({ className: `language-${language}` });
+    for (const step of steps) this.steps.push(step);
+    if (language) this.steps.push(null);
   }
 
   finalize(): void {}
 
   toHTML(): string {
     return "";
-  }
-
-  private span(classes: string): HTMLElement {
-    const span = document.createElement("span");
-    span.className = classes;
-    this.innermost.append(span);
-    return span;
   }
 }
 
@@ -76,15 +80,60 @@ function classesOf(scope: string): string {
   return [`hljs-${first}`, ...rest.map((name, depth) => name + "_".repeat(depth + 1))].join(" ");
 }
 
-hljs.configure({ __emitter: SpanEmitter });
+hljs.configure({ __emitter: StepEmitter });
 for (const [name, language] of Object.entries(LANGUAGES)) hljs.registerLanguage(name, language);
 
-/** Highlights a `code` element. Its class names the language. */
-export function highlight(code: HTMLElement): void {
-  const language = /language-(\S+)/.exec(code.className)?.[1];
-  const text = code.textContent ?? "";
-  if (!language || !hljs.getLanguage(language) || text.length > LIMIT) return;
-  const { _emitter: spans, errorRaised } = hljs.highlight(text, { language, ignoreIllegals: true });
+/**
+ * Highlights lines of code. `language`: a name, or the extension of a file. Unknown languages, long
+ * lines and lines beyond the limit stay plain.
+ */
+export function highlightLines(lines: readonly string[], language: string | undefined): CodePiece[][] {
+  const plain = lines.map((line): CodePiece[] => [line]);
+  if (!language || !hljs.getLanguage(language)) return plain;
+  const isShort = (line: string) => line.length <= LONGEST_LINE;
+  const text = withinLimit(lines).map((line) => (isShort(line) ? line : "")).join("\n");
+  const { _emitter: emitter, errorRaised } = hljs.highlight(text, { language, ignoreIllegals: true });
   // A failed run holds only the beginning of the code.
-  if (!errorRaised && spans instanceof SpanEmitter) code.replaceChildren(spans.root);
+  if (errorRaised || !(emitter instanceof StepEmitter)) return plain;
+  const coloured = linesOf(emitter.steps);
+  return plain.map((line, n) => (isShort(lines[n]!) && coloured[n]) || line);
+}
+
+function withinLimit(lines: readonly string[]): readonly string[] {
+  let chars = 0;
+  const end = lines.findIndex((line) => (chars += Math.min(line.length, LONGEST_LINE) + 1) > LIMIT);
+  return end < 0 ? lines : lines.slice(0, end);
+}
+
+/** Splits the steps into lines. A span over several lines is repeated on each. */
+function linesOf(steps: readonly EmittedStep[]): CodePiece[][] {
+  const lines: CodePiece[][] = [[]];
+  const open: CodeSpan[] = [];
+  const innermost = () => open.at(-1)?.pieces ?? lines.at(-1)!;
+  const begin = (className: string) => {
+    const span: CodeSpan = { className, pieces: [] };
+    innermost().push(span);
+    open.push(span);
+  };
+  const end = () => {
+    const span = open.pop();
+    if (span?.pieces.length === 0) innermost().pop();
+    return span;
+  };
+  for (const step of steps) {
+    if (step === null) end();
+    else if (typeof step !== "string") begin(step.className);
+    else {
+      const [first = "", ...more] = step.split("\n");
+      if (first) innermost().push(first);
+      for (const line of more) {
+        const names = open.map(({ className }) => className);
+        while (open.length > 0) end();
+        lines.push([]);
+        names.forEach(begin);
+        if (line) innermost().push(line);
+      }
+    }
+  }
+  return lines;
 }

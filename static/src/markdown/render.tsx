@@ -4,7 +4,7 @@
 
 import type { ComponentChild, ComponentChildren } from "preact";
 import { Marked, type MarkedToken, type Token, type Tokens } from "marked";
-import { CodeBlock } from "../components/CodeBlock";
+import { Fence } from "../components/Fence";
 import { useScrollFocus } from "../dom/scrollFocus";
 import { decodeReferences } from "./references";
 import { fastPaths } from "./fastPaths";
@@ -26,6 +26,8 @@ interface TokenContext {
   open: boolean;
   /** A link inside a link is text, because a click would be ambiguous. */
   inLink: boolean;
+  /** Depths of the headings around the next one, outermost first. Changed by each heading. */
+  outline: number[];
   /** Text direction by the first strong letter: per paragraph, or per item or quotation. */
   dir: "auto" | undefined;
 }
@@ -43,9 +45,12 @@ export function blocksOf(markdown: string): Token[] {
   }
 }
 
-/** Renders a block, or `null` if nothing is visible. `open`: more of it will come. */
-export function drawBlock(block: Token, open: boolean): ComponentChild {
-  const drawn = draw(block, { depth: 0, open, inLink: false, dir: "auto" });
+/**
+ * Renders a block, or `null` if nothing is visible. `open`: more of it will come. `outline`: depths
+ * of the headings before it, which the block's own headings change.
+ */
+export function drawBlock(block: Token, open: boolean, outline: number[]): ComponentChild {
+  const drawn = draw(block, { depth: 0, open, inLink: false, outline, dir: "auto" });
   return typeof drawn === "string" || Array.isArray(drawn) ? <p class="plain" dir="auto">{drawn}</p> : drawn;
 }
 
@@ -64,7 +69,7 @@ function draw(token: Token, place: TokenContext): ComponentChild | ComponentChil
     case "paragraph":
       return <p dir={place.dir}>{drawAll(known.tokens, place)}</p>;
     case "heading": {
-      const Heading = `h${known.depth}` as "h1";
+      const Heading = `h${headingLevel(place.outline, known.depth)}` as "h2";
       return <Heading dir={place.dir}>{drawAll(known.tokens, place)}</Heading>;
     }
     case "blockquote":
@@ -102,6 +107,16 @@ function draw(token: Token, place: TokenContext): ComponentChild | ComponentChil
     default:
       return token.raw;
   }
+}
+
+/**
+ * Returns the level of a heading. The page's own heading is the first level, and no level is
+ * skipped, whatever depths the text uses.
+ */
+function headingLevel(outline: number[], depth: number): number {
+  while (outline.length > 0 && outline.at(-1)! >= depth) outline.pop();
+  outline.push(depth);
+  return Math.min(6, outline.length + 1);
 }
 
 function list({ ordered, start, items }: Tokens.List, place: TokenContext): ComponentChild {
@@ -145,9 +160,8 @@ function ScrollingTable({ children }: { children: ComponentChildren }) {
 
 function code({ raw, lang, text }: Tokens.Code, { open }: TokenContext): ComponentChild {
   const name = decodeReferences(/^\S*/.exec(lang ?? "")?.[0] ?? "");
-  const written = <code class={LANGUAGE.test(name) ? `language-${name}` : undefined}>{text && `${text.replace(/\n$/, "")}\n`}</code>;
-  // Highlighted code no longer belongs to Preact, so another text needs another element.
-  return open ? <pre dir="ltr">{written}</pre> : <CodeBlock key={raw}>{written}</CodeBlock>;
+  const language = LANGUAGE.test(name) ? name : undefined;
+  return <Fence key={open ? "open" : raw} text={text} language={language} open={open} />;
 }
 
 /**

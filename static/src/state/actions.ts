@@ -2,9 +2,10 @@
 
 import { cost } from "../format";
 import { modelText } from "./effort";
-import type { ActionEvent, ActionArguments } from "../wire/event";
+import type { ActionEvent, ActionArguments, AgentState } from "../wire/event";
 import { putPlan, putRow, removeRow, announce, type ScreenDraft } from "./screenDraft";
 import { noText, wholeText, type NoticeRow, type ToolRow } from "./rows";
+import { noteTurn } from "./turns";
 
 type ActionReducer<K extends keyof ActionArguments> = (draft: ScreenDraft, event: ActionEvent<K>) => void;
 
@@ -33,6 +34,7 @@ const ACTION_REDUCERS: { [K in keyof ActionArguments]: ActionReducer<K> } = {
   },
   finish(draft, event) {
     removeCallDraft(draft, event);
+    if (event.args.message) noteTurn(draft, { answer: event.args.message });
     notice(draft, event, "good", "Task done", event.args.message || undefined);
     announce(draft, event.seq, event.args.message ? `Task done. ${event.args.message}` : "Task done");
   },
@@ -62,11 +64,19 @@ const ACTION_REDUCERS: { [K in keyof ActionArguments]: ActionReducer<K> } = {
     notice(draft, event, "quiet", "Paused");
   },
   resume(draft, event) {
-    notice(draft, event, "quiet", "Resumed");
+    const text = resumeText(draft.agentState);
+    if (text) notice(draft, event, "quiet", text);
   },
   stop() {},
   end() {},
 };
+
+/** Returns the text for a request to continue in a state. Only a pause is resumed. */
+function resumeText(state: AgentState | null): string | null {
+  if (state === "paused") return "Resumed";
+  if (state === "stopped" || state === "failed") return "Starting the sandbox";
+  return state === "idle" ? "Continuing with the queue" : null;
+}
 
 export function applyAction(draft: ScreenDraft, event: ActionEvent): void {
   // An unknown kind from a newer agent is drawn as a tool call, with or without a result.
@@ -82,12 +92,14 @@ function putUserRow(
   attachments: string[] = [],
 ): void {
   const key = `user:${event.seq}`;
+  draft.ended = null;
   const { seq, item, at } = event;
   const queued = item !== undefined && draft.queue.some((waiting) => waiting.item === item);
   putRow(draft, { kind: "user", key, seq, item, at, text, mode, attachments, phase: queued ? "queued" : "sent" });
 }
 
 function putToolRow(draft: ScreenDraft, event: ActionEvent): void {
+  if (event.source === "agent") noteTurn(draft, { hasFailed: false });
   const row: ToolRow = {
     kind: "tool",
     key: `tool:${event.item ?? event.seq}`,

@@ -1,10 +1,11 @@
-// State line: current activity of the session and the next action of the user. Driven only by the
-// server.
+// State line: current activity of the session, the next action of the user, and the controls.
+// Driven only by the server.
 
 import type { AgentState, SandboxPhase } from "../wire/event";
 import { firstLine } from "../format";
 import type { ChatRow } from "./rows";
 import { isLossReported, unreadableReason, type ScreenState } from "./screenState";
+import { sourceOf, statusOf, type SessionStatus } from "./sessionStatus";
 
 export type ActivityTone = "quiet" | "busy" | "waiting" | "bad";
 
@@ -15,6 +16,8 @@ export interface SessionActivity {
   code?: string;
   /** Start time, RFC 3339. A clock runs beside the text. */
   since?: string;
+  /** Finished pauses since the start, in milliseconds. */
+  pausedMs?: number | undefined;
   /** Next action, unless the message field already states it. */
   hint?: string;
 }
@@ -58,41 +61,79 @@ export function isResumable({ agentState, queue }: ScreenState): boolean {
   return agentState === "paused" || agentState === "stopped";
 }
 
+/** Returns the status of a session's screen. */
+export function statusOfScreen({ agentState: state, reason, connection }: ScreenState): SessionStatus {
+  return statusOf({ state, reason }, sourceOf(connection));
+}
+
 /** Reports if a spent budget ended the last turn. */
-export function isBudgetSpent({ agentState, reason }: ScreenState): boolean {
-  return agentState === "idle" && reason === "budget";
+export function isBudgetSpent(state: ScreenState): boolean {
+  return statusOfScreen(state).kind === "budget_spent";
+}
+
+/** Requests that the session's controls offer. */
+export interface OfferedControls {
+  resume: boolean;
+  pause: boolean;
+  interrupt: boolean;
+  /** True while the server is away. The controls keep their places. */
+  isDisabled: boolean;
+}
+
+export function controlsOf(state: ScreenState): OfferedControls {
+  return {
+    resume: isResumable(state),
+    pause: isWorking(state.agentState),
+    interrupt: isInterruptible(state),
+    isDisabled: statusOfScreen(state).source === "away",
+  };
 }
 
 export function activityOf(state: ScreenState): SessionActivity {
-  switch (state.agentState) {
-    case null:
+  const status = statusOfScreen(state);
+  const activity = currentActivity(state, status);
+  if (status.source !== "away" || status.kind === "unknown") return activity;
+  // Tone and hint keep their room, so nothing moves.
+  return { tone: activity.tone, text: sentence(status.label), hint: activity.hint };
+}
+
+function sentence(text: string): string {
+  return text.charAt(0).toUpperCase() + text.slice(1);
+}
+
+function currentActivity(state: ScreenState, { kind }: SessionStatus): SessionActivity {
+  switch (kind) {
+    case "unknown":
+      if (state.agentState !== null) return { tone: "quiet", text: String(state.agentState) };
       return unreadableReason(state) ? { tone: "bad", text: "Read-only" } : { tone: "quiet", text: "Connecting" };
     case "starting":
       return { tone: "busy", text: sandboxText(state) ?? "Starting", since: state.since ?? undefined };
-    case "idle":
-      if (isBudgetSpent(state)) return { tone: "waiting", text: "Budget spent" };
+    case "budget_spent":
+      return { tone: "waiting", text: "Budget spent" };
+    case "turn_failed":
+      return { tone: "bad", text: "Last turn failed" };
+    case "quota_exceeded":
+    case "ready":
       return state.queue.length > 0
-        ? { tone: "waiting", text: "Stopped", hint: "Resume or send a message to continue." }
+        ? { tone: "waiting", text: "Queue paused", hint: "Resume or send a message to continue." }
         : { tone: "quiet", text: "Ready" };
-    case "running":
+    case "working":
       return runningActivity(state);
-    case "awaiting_confirmation":
+    case "waiting":
       return { tone: "waiting", text: "Waiting for you", hint: "Answer the approval request to continue." };
     case "interrupting":
-      return { tone: "busy", text: "Stopping…", since: state.since ?? undefined };
+      return { tone: "busy", text: "Interrupting…", since: state.since ?? undefined };
     case "paused":
       return isInterruptible(state)
         ? { tone: "waiting", text: "Paused", hint: "Resume to continue." }
         : restingActivity(state, "quiet", "Paused", "Resume or send a message to continue.");
     case "stopped":
-      return restingActivity(state, "quiet", "Stopped", "Resume or send a message to restart.");
+      return restingActivity(state, "quiet", "Sandbox stopped", "Resume or send a message to restart.");
     case "failed":
       return restingActivity(state, "bad", "Failed", `${isResumable(state) ? "Resume or message" : "Send a message"} to start a new sandbox.`);
     case "ended":
       return restingActivity(state, "quiet", "Ended");
   }
-  // State of a newer server.
-  return { tone: "quiet", text: String(state.agentState) };
 }
 
 function runningActivity(state: ScreenState): SessionActivity {
@@ -108,7 +149,7 @@ function runningActivity(state: ScreenState): SessionActivity {
     default:
       return row.name === null
         ? { tone: "busy", text: "Preparing the next step" }
-        : { tone: "busy", ...toolText(row.name, row.args), since: row.at };
+        : { tone: "busy", ...toolText(row.name, row.args), since: row.at, pausedMs: row.pausedMs };
   }
 }
 
@@ -145,16 +186,3 @@ function restingActivity(state: ScreenState, tone: ActivityTone, text: string, h
   const isNews = state.reason && !isLossReported(state, state.reason);
   return { tone, text: isNews ? `${text}: ${state.reason}` : text, hint };
 }
-
-/** State labels for dots and lists. */
-export const STATE_LABELS: Record<AgentState, string> = {
-  starting: "starting",
-  idle: "ready",
-  running: "working",
-  awaiting_confirmation: "waiting for you",
-  interrupting: "stopping",
-  paused: "paused",
-  stopped: "stopped",
-  failed: "failed",
-  ended: "ended",
-};

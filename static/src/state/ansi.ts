@@ -11,27 +11,14 @@ export interface ColouredText {
   colours: { color?: string; backgroundColor?: string } | undefined;
 }
 
-/**
- * Limit in characters. Only the end of longer output is shown, so a flood does not slow the page.
- */
-const MAX_COLOURED_CHARS = 40_000;
-/** Limit for skipping the first partial line. */
-const LONGEST_LINE = 1000;
-
 export function colouredTexts(output: string): ColouredText[] {
-  const text = withoutLastBreaks(applyCarriageReturns(stripEscapes(tailOf(output), true)));
+  const text = withoutLastBreaks(applyCarriageReturns(stripEscapes(output, true)));
   if (text === "") return [];
   return Anser.ansiToJson(text, { json: true, use_classes: true, remove_empty: true }).map((piece) => ({
     text: piece.content,
     className: classNameOf(piece),
     colours: coloursOf(piece),
   }));
-}
-
-function tailOf(output: string): string {
-  if (output.length <= MAX_COLOURED_CHARS) return output;
-  const tail = output.slice(-MAX_COLOURED_CHARS);
-  return tail.slice(tail.slice(0, LONGEST_LINE).indexOf("\n") + 1);
 }
 
 /** Removes trailing line breaks. A loop, because a pattern would try each break. */

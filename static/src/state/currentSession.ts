@@ -2,6 +2,7 @@
 
 import { computed, effect, signal, type Signal } from "@preact/signals";
 import { storeText } from "../storage";
+import { statusOfScreen } from "./activity";
 import { initialLayout, parseLayout, type PaneLayout } from "./layout";
 import { newest, sessionOf } from "./sessionList";
 import type { LiveSession } from "./liveSession";
@@ -25,6 +26,9 @@ export const currentTitle = computed((): string => {
 /** Live session on the screen. `undefined` for a recording, which shows a past state. */
 export const currentLive = computed(() => (currentSession.value?.live.isRecorded ? undefined : currentSession.value?.live));
 
+/** Status from the session's own socket. The list follows seconds later. */
+export const currentStatus = computed(() => (currentLive.value ? statusOfScreen(currentLive.value.state.value) : null));
+
 export const isOnScreen = (id: string): boolean => currentLive.value?.id === id;
 
 /** Other sessions that wait for a user. */
@@ -40,13 +44,15 @@ const LAST_LAYOUT = "greenroom.layout";
 export function showSession(live: LiveSession): () => void {
   const key = `greenroom.layout.${live.id}`;
   const lastLayout = parseLayout(localStorage.getItem(LAST_LAYOUT));
-  const layout = signal(parseLayout(localStorage.getItem(key), initialLayout(lastLayout, isNarrow.peek())));
+  const stored = parseLayout(localStorage.getItem(key), initialLayout(lastLayout, isNarrow.peek()));
+  // A sheet would cover the session that the user opens.
+  const layout = signal<PaneLayout>(isNarrow.peek() ? { ...stored, folded: "workspace" } : stored);
   const initial = layout.peek();
   const stop = effect(() => {
     if (layout.value === initial) return;
     const text = JSON.stringify(layout.value);
     storeText(key, text);
-    // The share of stacked panes suits only that screen. A recording has its own reading layout.
+    // A narrow screen has no panes. A recording has its own reading layout.
     if (!isNarrow.peek() && !live.isRecorded) storeText(LAST_LAYOUT, text);
   });
   currentSession.value = { live, layout };

@@ -8,7 +8,7 @@ import { toggleWorkspace } from "./currentSession";
 import { toggleSidebar } from "./sidebar";
 
 /** Overlay on top of the page. */
-export const overlay = signal<"palette" | "shortcuts" | null>(null);
+export const overlay = signal<"palette" | "settings" | "shortcuts" | null>(null);
 
 const KEY = "greenroom.single-keys";
 

@@ -5,7 +5,7 @@ export const TABS = ["plan", "commands", "events"] as const;
 export type WorkspaceTab = (typeof TABS)[number];
 
 export interface PaneLayout {
-  /** Conversation's share, 0 to 1: of the width, or of the height on a narrow screen. */
+  /** Conversation's share of the width, 0 to 1. */
   share: number;
   /** Folded side. */
   folded: PaneSide | null;

@@ -1,6 +1,7 @@
 // Session on the screen: its transport (socket or recording), its state, and its pending requests.
 
 import { batch, signal, type ReadonlySignal } from "@preact/signals";
+import { syncClock } from "../clock";
 import { newId } from "../id";
 import { loadLazy } from "../loadLazy";
 import { firstPaint } from "../firstPaint";
@@ -8,19 +9,20 @@ import type { ApprovalDecision, EffortChoice, SessionEvent, MessageMode } from "
 import { isEvent, type ServerFrame, type StatusFrame, type ClientRequest } from "../wire/frame";
 import { getSession, RestError, signedOut } from "../wire/rest";
 import { tooLongError } from "../wire/frameLimit";
-import { takeNewestEvents } from "../wire/preloaded";
+import { takeNewestEvents } from "../wire/earlyRequests";
 import { FrameLog } from "../wire/frameLog";
 import { SessionSocket, UNREADABLE_CODE, type SessionTransport, type TransportListener, type SocketEndReason } from "../wire/socket";
 import { mergeSessions, mergeCount } from "./sessionList";
 import { reduce, type ReducerInput } from "./reduce";
 import { emptyState, queueExitOf, QUEUE_EXIT_TEXTS, isInFlight, unreadableReason, type ScreenState } from "./screenState";
 import { forgetSession, storePending, storedRequests } from "./pendingStorage";
+import type { TurnRequest } from "./turns";
 
 const DOUBLE_CLICK_MS = 1000;
 
 export class LiveSession {
   private readonly screen = signal<ScreenState>(emptyState);
-  /** Time of the pressed Stop until the server reports the outcome. 0: none. */
+  /** Time of the pressed Interrupt until the server reports the outcome. 0: none. */
   private readonly interruptRequestedAt = signal(0);
   /** Id of the newest interrupt. Outcomes of earlier ones do not count for it. */
   private newestInterruptId = "";
@@ -76,13 +78,19 @@ export class LiveSession {
     return this.inputsSinceOpen.value && { problem: this.earlierProblem.value };
   }
 
-  get stopping(): ReadonlySignal<number> {
+  get interrupting(): ReadonlySignal<number> {
     return this.interruptRequestedAt;
   }
 
   message(content: string, mode: MessageMode, attachments: readonly string[] = []): void {
     const args = { content, mode, ...(attachments.length > 0 && { attachments: [...attachments] }) };
     this.request({ action: "message", args });
+  }
+
+  /** Sends the message of a turn anew. A double press acts once. */
+  retry({ text, attachments }: TurnRequest): void {
+    const files = attachments.length > 0 ? { attachments: [...attachments] } : {};
+    this.requestOnce({ action: "message", args: { content: text, mode: "queue", ...files } });
   }
 
   /** Runs a command of the user beside the agent. */
@@ -191,8 +199,7 @@ export class LiveSession {
   /** Loads the newest events first, so they are on the screen at once. Earlier events follow. */
   private async openWithNewest(): Promise<void> {
     this.applyInputs(storedRequests(this.id).map(({ id, request, rejection }) => ({ local: "sent", id, request, rejection })));
-    const newest = takeNewestEvents(this.id);
-    const events = Array.isArray(newest) ? newest : await newest;
+    const events = await takeNewestEvents(this.id);
     const after = (events[0]?.seq ?? 1) - 1;
     if (after > 0) {
       this.inputsSinceOpen.value = [];
@@ -257,6 +264,7 @@ export class LiveSession {
       if (frame.status !== "hello") continue;
       // The list may lack this session, so `hello` updates it.
       if (frame.session && !this.isRecorded) mergeSessions([frame.session], this.openedAtMerge);
+      if (!this.isRecorded) syncClock(frame.now);
       this.isAwaitingHello = false;
       this.resend("hello", (request) => request.action !== "interrupt");
     }
@@ -324,12 +332,12 @@ export class LiveSession {
  * Reports if an interrupt is answered. Also true if the reducer withdrew it because its target
  * ended meanwhile.
  */
-function isInterruptAnswered(stop: string, before: ScreenState, after: ScreenState, inputs: readonly ReducerInput[]): boolean {
+function isInterruptAnswered(id: string, before: ScreenState, after: ScreenState, inputs: readonly ReducerInput[]): boolean {
   const atWork = (state: ScreenState) => state.agentState === "running" || state.agentState === "interrupting";
   const isAnswer = (input: ReducerInput) =>
-    ("observation" in input && input.observation === "interrupted") || ("error" in input && input.id === stop);
-  const isAccepted = inputs.some((input) => "status" in input && input.status === "accepted" && input.id === stop);
-  const waited = before.pending.some((sent) => sent.id === stop && isInFlight(sent));
-  const isWithdrawn = waited && !isAccepted && !after.pending.some((sent) => sent.id === stop);
+    ("observation" in input && input.observation === "interrupted") || ("error" in input && input.id === id);
+  const isAccepted = inputs.some((input) => "status" in input && input.status === "accepted" && input.id === id);
+  const waited = before.pending.some((sent) => sent.id === id && isInFlight(sent));
+  const isWithdrawn = waited && !isAccepted && !after.pending.some((sent) => sent.id === id);
   return inputs.some(isAnswer) || isWithdrawn || (atWork(before) && !atWork(after));
 }

@@ -1,4 +1,4 @@
-// Detection of a narrow screen. Panes stack there, and the sidebar covers the page.
+// Detection of a narrow screen. Workspace and sidebar cover the page there.
 
 import { signal } from "@preact/signals";
 

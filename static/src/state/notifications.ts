@@ -1,22 +1,29 @@
 // Notifications for a user who looks elsewhere: a session finished, failed, or waits.
 
 import { computed, effect, signal } from "@preact/signals";
+import { serverAddress } from "../basePath";
 import { navigate, route } from "../route";
-import type { AgentState } from "../wire/event";
-import { currentTitle, currentLive } from "./currentSession";
+import { currentLive, currentStatus, currentTitle } from "./currentSession";
 import { mergeSessions, newest, sessionOf } from "./sessionList";
 import { notificationsOn } from "./notificationSetting";
+import { statusOf, type SessionStatus, type StatusKind } from "./sessionStatus";
 
 export type SessionNews = "done" | "failed" | "waits";
 
 const NEWS_TEXTS: Record<SessionNews, string> = { done: "is done", failed: "has failed", waits: "waits for you" };
 
-/** Returns the news of a state change, if any. */
-export function newsOf(before: AgentState | undefined, after: AgentState): SessionNews | null {
-  if (before === undefined || before === after) return null;
-  if (after === "awaiting_confirmation") return "waits";
-  if (after === "failed") return "failed";
-  return after === "idle" && (before === "running" || before === "awaiting_confirmation") ? "done" : null;
+/** Kinds in which a turn may run. */
+const AT_WORK: readonly StatusKind[] = ["starting", "working", "waiting"];
+
+/** Returns the news of a changed status, if any. An interrupted turn is none. */
+export function newsOf(before: SessionStatus | undefined, after: SessionStatus): SessionNews | null {
+  if (before === undefined || before.kind === after.kind) return null;
+  if (after.kind === "waiting") return "waits";
+  // Between two failed states only the user's own command has run.
+  if (!AT_WORK.includes(before.kind) || before.hasFailedTurn) return null;
+  if (after.kind === "failed" || after.kind === "turn_failed") return "failed";
+  const isOver = after.kind === "ready" || after.kind === "budget_spent" || after.kind === "quota_exceeded";
+  return isOver && before.kind !== "starting" ? "done" : null;
 }
 
 // After leaving a session, only the list reports it. The list gets the socket's state here, so no
@@ -27,51 +34,52 @@ effect(() => {
   if (!live || !state?.agentState || state.connection.phase !== "live") return;
   const { agentState, reason, lastSeq } = state;
   const listed = sessionOf(live.id);
-  if (!listed || listed.state === agentState || listed.last_seq > lastSeq) return;
+  if (!listed || (listed.state === agentState && (listed.reason ?? null) === reason) || listed.last_seq > lastSeq) return;
   mergeSessions([{ ...listed, state: agentState, reason, last_seq: lastSeq }]);
 });
 
 interface SeenSession {
   id: string;
   title: string;
-  state: AgentState;
+  status: SessionStatus;
 }
 
-/** Newest state of each session: the open one from its socket, the others from the list. */
+/** Newest status of each session: the open one from its socket, the others from the list. */
 const seen = computed((): SeenSession[] => {
   const open = currentLive.value;
   const state = open?.state.value;
-  const listed = (newest.value ?? []).map(({ id, title, state }) => ({ id, title, state }));
-  if (!open || !state?.agentState || state.connection.phase !== "live") return listed.filter(({ id }) => id !== open?.id);
-  const mine = { id: open.id, title: currentTitle.value, state: state.agentState };
+  const listed = (newest.value ?? []).map((session) => ({ id: session.id, title: session.title, status: statusOf(session) }));
+  const status = currentStatus.value;
+  if (!open || !status || !state?.agentState || state.connection.phase !== "live") return listed.filter(({ id }) => id !== open?.id);
+  const mine = { id: open.id, title: currentTitle.value, status };
   return [...listed.filter(({ id }) => id !== open.id), mine];
 });
 
-/** True after a session finished while the page was hidden, until the page is visible. */
-export const finishedUnseen = signal(false);
+/** End of a turn while the page was hidden, until the page is visible. */
+export const unseenEnd = signal<"done" | "failed" | null>(null);
 
 document.addEventListener("visibilitychange", () => {
-  if (!document.hidden) finishedUnseen.value = false;
+  if (!document.hidden) unseenEnd.value = null;
 });
 
-const known = new Map<string, AgentState>();
+const known = new Map<string, SessionStatus>();
 /** Newest session of the first list. Ids are ordered by time. */
 let newestAtFirst: string | undefined;
 
 /**
- * Returns the previous state of a session. A session newer than the first list counts as starting.
+ * Returns the previous status of a session. A session newer than the first list counts as starting.
  */
-export function stateBefore(id: string, states: ReadonlyMap<string, AgentState>, newest: string | undefined): AgentState | undefined {
-  return states.get(id) ?? (newest !== undefined && id > newest ? "starting" : undefined);
+export function statusBefore(id: string, statuses: ReadonlyMap<string, SessionStatus>, newest: string | undefined): SessionStatus | undefined {
+  return statuses.get(id) ?? (newest !== undefined && id > newest ? statusOf({ state: "starting" }) : undefined);
 }
 
 effect(() => {
   const listed = newest.value;
   if (listed) newestAtFirst ??= listed.reduce((latest, { id }) => (id > latest ? id : latest), "");
-  for (const { id, title, state } of seen.value) {
-    const news = newsOf(stateBefore(id, known, newestAtFirst), state);
-    known.set(id, state);
-    if (news === "done" && document.hidden) finishedUnseen.value = true;
+  for (const { id, title, status } of seen.value) {
+    const news = newsOf(statusBefore(id, known, newestAtFirst), status);
+    known.set(id, status);
+    if ((news === "done" || news === "failed") && document.hidden) unseenEnd.value = news;
     if (news && notificationsOn.peek() && isElsewhere(id)) showNotification(id, title, news);
   }
 });
@@ -84,7 +92,7 @@ function isElsewhere(id: string): boolean {
 function showNotification(id: string, title: string, news: SessionNews): void {
   try {
     // Single notification per session. A newer one replaces it.
-    const notification = new Notification(`${title || "A session"} ${NEWS_TEXTS[news]}`, { tag: id, icon: "/favicon.svg" });
+    const notification = new Notification(`${title || "A session"} ${NEWS_TEXTS[news]}`, { tag: id, icon: serverAddress("/favicon.svg") });
     notification.onclick = () => {
       window.focus();
       navigate(`/sessions/${id}`);

@@ -4,8 +4,10 @@ import type { AgentState, ObservationEvent, ObservationExtras, ToolStatus } from
 import { truncationOf } from "../wire/eventShape";
 import { enterState } from "./activity";
 import { findTool, putPlan, putRow, removeRow, closeOpenRows, announce, type ScreenDraft } from "./screenDraft";
+import { thinkingTime } from "./thinkingTime";
 import { wholeText, type NoticeRow, type ToolEnd, type UserRow } from "./rows";
 import { isLossReported } from "./screenState";
+import { addTurnCost, beginTurn, endTurn, noteTurn, trackPause, workedMs } from "./turns";
 
 const TOOL_OUTCOMES: Record<ToolStatus, ToolEnd["outcome"]> = { completed: "ok", failed: "failed", stopped: "stopped" };
 
@@ -29,13 +31,15 @@ const OBSERVATION_REDUCERS: ObservationReducers = {
     const { item, at } = event;
     const truncated = truncationOf(event.extras);
     putRow(draft, { kind: "text", key, item, at, open: false, partial: event.extras.partial === true, truncated, ...wholeText(event.content) });
+    noteTurn(draft, { answer: event.content, hasFailed: false });
     announce(draft, event.seq, event.content);
   },
   think(draft, event) {
     const key = `thinking:${event.item ?? event.seq}`;
     const { item, at } = event;
     const truncated = truncationOf(event.extras);
-    putRow(draft, { kind: "thinking", key, item, at, open: false, partial: event.extras.partial === true, truncated, ...wholeText(event.content) });
+    const durationMs = thinkingTime(draft, at);
+    putRow(draft, { kind: "thinking", key, item, at, open: false, partial: event.extras.partial === true, durationMs, truncated, ...wholeText(event.content) });
   },
   plan(draft, event) {
     if (event.item !== undefined) removeRow(draft, `tool:${event.item}`);
@@ -70,18 +74,23 @@ const OBSERVATION_REDUCERS: ObservationReducers = {
     draft.isEstimated ||= event.extras.estimated === true;
     draft.knownCost = Math.max(draft.knownCost, total_cost_usd ?? known_cost_usd ?? 0);
     draft.model = event.extras.model;
+    addTurnCost(draft, event.extras);
   },
   agent_state_changed: changeState,
   interrupted(draft, event) {
     const { what, stopped_ms, rung, partial } = event.extras;
     // A lost sandbox is not a requested stop. The loss has its own notice, and the open rows show
     // the cut.
-    if (rung === "sandbox" && event.cause !== undefined && event.cause === draft.sandbox?.seq) return closeOpenRows(draft, event.at, "cut");
+    if (rung === "sandbox" && event.cause !== undefined && event.cause === draft.sandbox?.seq) {
+      noteTurn(draft, { hasFailed: true });
+      return closeOpenRows(draft, event.at, "cut");
+    }
+    noteTurn(draft, { isInterrupted: true });
     closeOpenRows(draft, event.at);
     const partialNote = partial ? " Partial output is kept." : "";
     // Text between the first and the last backtick. The command may contain backticks.
     const code = /`(.+)`/s.exec(what)?.[1];
-    notice(draft, event, "quiet", `Stopped ${what} in ${stopped_ms} ms.${partialNote}`, { code });
+    notice(draft, event, "quiet", `Interrupted ${what} in ${stopped_ms} ms.${partialNote}`, { code });
   },
   queue(draft, event) {
     draft.queue = event.extras.items;
@@ -105,8 +114,11 @@ const OBSERVATION_REDUCERS: ObservationReducers = {
     if (findTool(draft, event)) return endTool(draft, event, code === "cut" ? "cut" : "failed");
     // Earlier versions recorded each retry as an error.
     const tone = code === "provider_retrying" ? "quiet" : "bad";
-    if (tone === "bad") draft.retry = null;
-    notice(draft, event, tone, detail || code, { detail: event.content || undefined, isModelError: code === "model_error" });
+    if (tone === "bad") {
+      draft.retry = null;
+      noteTurn(draft, { hasFailed: true });
+    }
+    notice(draft, event, tone, detail || code, { detail: event.content || undefined });
   },
   notice(draft, event) {
     const { code, detail } = event.extras;
@@ -135,7 +147,8 @@ function endTool(draft: ScreenDraft, event: ObservationEvent, outcome: ToolEnd["
   const row = findTool(draft, event);
   if (!row) return;
   const content = event.content || (event.observation === "error" ? (event.extras as ObservationExtras["error"]).detail : "");
-  const lasted = durationMs ?? (row.at ? Date.parse(event.at) - Date.parse(row.at) : null);
+  const lasted = durationMs ?? (row.at ? workedMs(draft, row, event.at) : null);
+  if (row.source === "agent") noteTurn(draft, { hasFailed: false });
   const end: ToolEnd = { outcome, at: event.at, content, extras: { ...event.extras }, durationMs: lasted };
   putRow(draft, { ...row, end });
 }
@@ -148,6 +161,7 @@ function deliver(draft: ScreenDraft, event: ObservationEvent<"chat">): void {
   );
   const attachments = event.extras.attachments ?? sent?.attachments ?? [];
   const text = event.content || sent?.text || "";
+  beginTurn(draft, event, sent, { text, attachments });
   if (sent?.phase === "sent") return putRow(draft, { ...sent, text, attachments, phase: "delivered" });
   if (sent) removeRow(draft, sent.key);
   const { seq, item, at } = event;
@@ -160,6 +174,7 @@ const ACTIVE_STATES: readonly AgentState[] = ["starting", "running", "awaiting_c
 
 function changeState(draft: ScreenDraft, event: ObservationEvent<"agent_state_changed">): void {
   const { agent_state: state, reason, since, turn_over } = event.extras;
+  trackPause(draft, state, event.at);
   enterState(draft, state);
   // The turn ended with the pause. The next message starts a new one.
   if (turn_over === true) draft.isPausedMidTurn = false;
@@ -173,12 +188,13 @@ function changeState(draft: ScreenDraft, event: ObservationEvent<"agent_state_ch
   if (["starting", "stopped", "failed", "ended"].includes(state)) draft.leftovers = null;
   if (!ACTIVE_STATES.includes(state)) closeOpenRows(draft, event.at);
   else if (turn_over === true) closeOpenRows(draft, event.at, "stopped", "agent");
+  if (turn_over === true || state === "starting" || !ACTIVE_STATES.includes(state)) endTurn(draft, event.at, state, reason);
   if (state === "starting" || !ACTIVE_STATES.includes(state)) {
     // The interrupt's target has ended. Resent after a reconnect, the request would stop the next
     // turn.
     draft.pending = draft.pending.filter(({ request }) => request.action !== "interrupt");
   }
-  if (state === "stopped") notice(draft, event, "quiet", reason ? `Stopped: ${reason}` : "Stopped");
+  if (state === "stopped") notice(draft, event, "quiet", reason ? `Sandbox stopped: ${reason}` : "Sandbox stopped");
   if (state === "failed" && !isReported(draft, reason)) notice(draft, event, "bad", reason ? `Failed: ${reason}` : "Failed");
   if (state === "ended") notice(draft, event, "quiet", reason ? `Ended: ${reason}` : "Ended");
 }
@@ -207,7 +223,7 @@ function decisionText(decision: ObservationExtras["confirmed"]["decision"], reas
   return decision === "allow_always" ? "You allowed it, always" : "You allowed it";
 }
 
-function notice(draft: ScreenDraft, event: ObservationEvent, tone: NoticeRow["tone"], text: string, more: Pick<NoticeRow, "detail" | "code" | "isModelError"> = {}): void {
+function notice(draft: ScreenDraft, event: ObservationEvent, tone: NoticeRow["tone"], text: string, more: Pick<NoticeRow, "detail" | "code"> = {}): void {
   putRow(draft, { kind: "notice", key: `notice:${event.seq}`, at: event.at, tone, text, ...more });
   announce(draft, event.seq, text);
 }

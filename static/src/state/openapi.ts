@@ -58,15 +58,19 @@ const METHOD_ORDER = ["get", "post", "put", "patch", "delete"];
 /** Tags listed first. */
 const FIRST_TAGS = ["sessions", "journal"];
 
-/** Groups operations by tag, frequent tags first. Inside a tag, sorts by path, then by method. */
-export function apiGroups(api: OpenApiDocument): ApiGroup[] {
+/**
+ * Groups operations by tag, frequent tags first. Inside a tag, sorts by path, then by method.
+ *
+ * `server` is the origin with the base path, for the calls with `curl`.
+ */
+export function apiGroups(api: OpenApiDocument, server: string): ApiGroup[] {
   const found = new Map<string, ApiOperation[]>();
   for (const [path, methods] of Object.entries(api.paths)) {
     const known = METHOD_ORDER.filter((method) => methods[method]);
     for (const method of known) {
       const raw = methods[method]!;
       const tag = raw.tags?.[0] ?? "other";
-      found.set(tag, [...(found.get(tag) ?? []), operation(api, method, path, raw)]);
+      found.set(tag, [...(found.get(tag) ?? []), operation(api, server, method, path, raw)]);
     }
   }
   const rank = ({ name }: ApiGroup) => (FIRST_TAGS.indexOf(name) + 1 || FIRST_TAGS.length + 1);
@@ -74,7 +78,7 @@ export function apiGroups(api: OpenApiDocument): ApiGroup[] {
   return all.sort((a, b) => rank(a) - rank(b));
 }
 
-function operation(api: OpenApiDocument, method: string, path: string, raw: OpenApiOperation): ApiOperation {
+function operation(api: OpenApiDocument, server: string, method: string, path: string, raw: OpenApiOperation): ApiOperation {
   const parameters = (raw.parameters ?? []).map((parameter) => ({
     name: parameter.name,
     where: parameter.in,
@@ -95,7 +99,7 @@ function operation(api: OpenApiDocument, method: string, path: string, raw: Open
       status,
       what: [typeName(Object.values(answer.content ?? {})[0]?.schema), answer.description].filter(Boolean).join(": "),
     })),
-    curl: curl(method, path, fields, bodyType),
+    curl: curl(method, server + path, fields, bodyType),
   };
 }
 
@@ -127,8 +131,8 @@ export function typeName(schema: OpenApiSchema | undefined): string {
   return types.map((type) => (type === "array" ? `${typeName(schema.items)}[]` : type)).join(" | ");
 }
 
-function curl(method: string, path: string, fields: ApiField[], bodyType: string | undefined): string {
-  const address = path.replace(/\{(\w+)\}/g, (_, name: string) => `$${name.toUpperCase()}`);
+function curl(method: string, url: string, fields: ApiField[], bodyType: string | undefined): string {
+  const address = url.replace(/\{(\w+)\}/g, (_, name: string) => `$${name.toUpperCase()}`);
   const parts = ["curl", '-H "Authorization: Bearer $TOKEN"'];
   if (method !== "get") parts.push(`-X ${method.toUpperCase()}`, `-H "Content-Type: ${bodyType ?? "application/json"}"`);
   if (bodyType === "application/json") {
@@ -137,5 +141,5 @@ function curl(method: string, path: string, fields: ApiField[], bodyType: string
   } else if (bodyType) {
     parts.push("--data-binary @FILE");
   }
-  return [...parts, `"http://127.0.0.1:3000${address}"`].join(" ");
+  return [...parts, `"${address}"`].join(" ");
 }

@@ -13,6 +13,8 @@ export const draftKey = (session: string): string => `greenroom.draft.${session}
 export const filesKey = (session: string): string => `${draftKey(session)}.files`;
 /** Key of the command draft. */
 export const commandKey = (session: string): string => `${draftKey(session)}.command`;
+/** Key of the newest event that this browser has shown of a session. */
+export const seenKey = (session: string): string => `greenroom.seen.${session}`;
 /** Key of an unsaved edit of a queued message. */
 export const queueEditKey = (session: string, item = ""): string => `${draftKey(session)}.change.${item}`;
 
@@ -51,7 +53,7 @@ export function storePending(session: string, before: readonly PendingRequest[],
 
 /** Removes all stored texts of a session that no longer exists. */
 export function forgetSession(session: string): void {
-  for (const key of [draftKey(session), ...keysWithPrefix(`${draftKey(session)}.`), ...keysWithPrefix(keyOf(session))]) storeText(key, "");
+  for (const key of [seenKey(session), draftKey(session), ...keysWithPrefix(`${draftKey(session)}.`), ...keysWithPrefix(keyOf(session))]) storeText(key, "");
 }
 
 /** Returns the stored keys with a prefix. */

@@ -2,6 +2,7 @@
 // identity and is not drawn again.
 
 import type { ApprovalDecision, MessageMode, PlanItem, EventOrigin, TruncationMark } from "../wire/event";
+import type { SpentCost } from "./screenState";
 
 /** Text that grows by deltas. */
 export interface GrowingText {
@@ -30,6 +31,8 @@ export interface TextRow extends GrowingText {
   at?: string;
   open: boolean;
   partial: boolean;
+  /** Duration of finished thinking in milliseconds, if known. */
+  durationMs?: number | undefined;
   truncated?: TruncationMark | undefined;
 }
 
@@ -50,6 +53,8 @@ export interface ToolRow {
   /** `null` while the model still writes the call. */
   seq: number | null;
   at?: string;
+  /** Finished pauses during the call, in milliseconds. */
+  pausedMs?: number;
   source: EventOrigin;
   name: string | null;
   args: Record<string, unknown>;
@@ -88,11 +93,25 @@ export interface NoticeRow {
   /** Part of the text between backticks, shown as code. */
   code?: string;
   detail?: string;
-  /** True for the error of a model call that ended its turn. */
-  isModelError?: boolean;
 }
 
-export type ChatRow = UserRow | TextRow | ToolRow | PlanRow | SummaryRow | NoticeRow;
+export type TurnOutcome = "finished" | "failed" | "interrupted" | "budget";
+
+/** End of a turn. */
+export interface TurnRow {
+  kind: "turn";
+  key: string;
+  at: string;
+  outcome: TurnOutcome;
+  /** Time without pauses. */
+  durationMs: number;
+  /** Cost of the turn's model calls. `null`: none reported. */
+  cost: SpentCost | null;
+  /** Final text of the agent. Empty if it wrote none. */
+  answer: string;
+}
+
+export type ChatRow = UserRow | TextRow | ToolRow | PlanRow | SummaryRow | NoticeRow | TurnRow;
 
 /** Open request for the user's approval. */
 export interface ApprovalRequest {

@@ -4,6 +4,7 @@ import type { AgentState, LeftoverProcess, SandboxPhase, QueueItem, ReasoningEff
 import type { Session, ClientRequest, RetryFrame } from "../wire/frame";
 import type { SocketEndReason } from "../wire/socket";
 import type { PlanRow, ApprovalRequest, ChatRow } from "./rows";
+import type { EndedTurn, RunningTurn } from "./turns";
 
 /** Request sent by this client and not yet accepted. */
 export interface PendingRequest {
@@ -56,6 +57,11 @@ export interface ScreenState {
   since: string | null;
   /** True if paused in the middle of work. */
   isPausedMidTurn: boolean;
+  /** Start of the current pause. */
+  pausedAt: string | null;
+  turn: RunningTurn | null;
+  /** Last turn, while a retry may repeat it: until the next message. */
+  ended: EndedTurn | null;
   rows: ChatRow[];
   queue: QueueItem[];
   pending: PendingRequest[];
@@ -109,6 +115,9 @@ export const emptyState: ScreenState = {
   reason: null,
   since: null,
   isPausedMidTurn: false,
+  pausedAt: null,
+  turn: null,
+  ended: null,
   rows: [],
   queue: [],
   pending: [],

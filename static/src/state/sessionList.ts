@@ -1,6 +1,6 @@
 // List of sessions, refreshed every few seconds, and less often while the page is hidden.
 
-import { batch, signal } from "@preact/signals";
+import { batch, computed, signal } from "@preact/signals";
 import type { Session } from "../wire/frame";
 import { listSessions, signedOut } from "../wire/rest";
 
@@ -17,9 +17,28 @@ export const sessions = signal<Session[] | null>(null);
 export const newest = signal<Session[] | null>(null);
 export const listError = signal<string | null>(null);
 export const search = signal("");
+/** Longest search that the server takes, in characters. */
+export const MAX_QUERY = 200;
 export const showArchived = signal(false);
 /** Number of all matches. The list shows the newest `limit`. */
 export const total = signal(0);
+
+/** Query that `sessions` answers. */
+const answered = signal({ text: "", archived: false });
+
+/**
+ * Sessions that the list shows: those of the server's answer, or until it arrives, known sessions
+ * whose title contains the text. `null`: nothing to show yet.
+ */
+export const listed = computed((): Session[] | null => {
+  const { text, archived } = answered.value;
+  if (!sessions.value || archived !== showArchived.value) return null;
+  const hasMark = (session: Session) => (session.archived ?? false) === archived;
+  if (text === search.value) return sessions.value.filter(hasMark);
+  const typed = search.value.trim().toLowerCase();
+  const all = new Map([...(newest.value ?? []), ...sessions.value].map((session) => [session.id, session]));
+  return [...all.values()].filter((session) => hasMark(session) && session.title.toLowerCase().includes(typed));
+});
 
 /** Last known state of every session, including those outside of the list. */
 const known = signal<ReadonlyMap<string, Session>>(new Map());
@@ -53,8 +72,8 @@ export function mergeSessions(incoming: readonly Session[], requestedAt = 0): vo
 function newestOf(incoming: Session, before: Session | undefined, requestedAt: number): Session {
   const wasRequestedBefore = (mergedAt.get(incoming.id) ?? 0) > requestedAt;
   if (before && wasRequestedBefore && before.last_seq > incoming.last_seq) {
-    const { state, reason, last_seq, usage } = before;
-    return { ...incoming, state, reason, last_seq, usage };
+    const { state, reason, last_seq, usage, latest, latest_seq } = before;
+    return { ...incoming, state, reason, last_seq, usage, latest, latest_seq };
   }
   mergedAt.set(incoming.id, merges);
   return incoming;
@@ -86,11 +105,13 @@ export async function refreshSessions(): Promise<void> {
   const { signal } = (request = new AbortController());
   try {
     const requestedAt = mergeCount();
-    const isPlain = search.peek() === "" && !showArchived.peek();
-    const listed = listSessions(search.peek(), showArchived.peek(), limit, signal);
-    const [page, first] = await Promise.all([listed, isPlain ? listed : listSessions("", false, PAGE, signal)]);
+    const query = { text: search.peek(), archived: showArchived.peek() };
+    const isPlain = query.text === "" && !query.archived;
+    const request = listSessions(query.text.trim(), query.archived, limit, signal);
+    const [page, first] = await Promise.all([request, isPlain ? request : listSessions("", false, PAGE, signal)]);
     if (signal.aborted) return;
     batch(() => {
+      answered.value = query;
       sessions.value = page.items;
       newest.value = first.items.slice(0, PAGE);
       mergeSessions([...first.items, ...page.items], requestedAt);

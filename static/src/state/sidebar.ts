@@ -4,6 +4,7 @@
 import { computed, effect, signal } from "@preact/signals";
 import { writeCookie, readCookie } from "../cookie";
 import { route } from "../route";
+import { refreshSessions, search } from "./sessionList";
 import { isNarrow } from "./narrowScreen";
 
 const COOKIE = "greenroom_sidebar";
@@ -28,6 +29,16 @@ effect(() => {
   void route.value;
   sidebarOpen.value = false;
 });
+
+/** Searches sessions and conversations in the list, which it shows. */
+export function searchInList(text: string): void {
+  if (isNarrow.peek()) sidebarOpen.value = true;
+  else sidebarHidden.value = false;
+  search.value = text;
+  void refreshSessions();
+  // The field takes the focus once a closing dialog has restored it.
+  setTimeout(() => document.querySelector<HTMLElement>(".search input")?.focus());
+}
 
 export function toggleSidebar(): void {
   if (isNarrow.peek()) {

@@ -5,6 +5,7 @@ import { storeText } from "../storage";
 import { navigate, route } from "../route";
 import { createSession, sendMessage, type NewSession } from "../wire/lazyRest";
 import { getSession, RestError } from "../wire/rest";
+import { defaultModel } from "./defaultModel";
 import { uploadAttachment } from "./uploadAttachment";
 import { refreshSessions } from "./sessionList";
 import * as written from "./taskDraft";
@@ -45,7 +46,9 @@ export async function startTask(): Promise<void> {
   const sent = { task: task.peek(), files: files.peek(), visit: visits.peek() };
   problem.value = null;
   try {
-    const id = await startWith(written.attempt, { ...choices.peek(), task: sent.task.trim() }, sent.files);
+    const chosen = choices.peek();
+    const model = chosen.model ?? defaultModel.peek();
+    const id = await startWith(written.attempt, { ...chosen, ...(model && { model }), task: sent.task.trim() }, sent.files);
     const isAwaited = sent.visit === visits.peek() || sent.task === task.peek();
     clearStarted(sent);
     if (isAwaited && route.peek().page === "home") navigate(`/sessions/${id}`);

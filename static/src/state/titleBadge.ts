@@ -1,23 +1,23 @@
 // Title and icon of the tab: current page, waiting sessions, unseen results.
 
 import { computed, effect } from "@preact/signals";
+import { serverAddress } from "../basePath";
 import { route } from "../route";
-import { currentState, currentTitle, currentLive, othersWaiting } from "./currentSession";
-import { finishedUnseen } from "./notifications";
+import { currentStatus, currentTitle, othersWaiting } from "./currentSession";
+import { unseenEnd } from "./notifications";
+import type { TabMark } from "./sessionStatus";
 
 /**
  * Number of waiting sessions. The open one reports through its socket, at once and in a hidden
  * page.
  */
-const waiting = computed(() => othersWaiting.value + (currentState.value === "awaiting_confirmation" ? 1 : 0));
+const waiting = computed(() => othersWaiting.value + (currentStatus.value?.mark === "waiting" ? 1 : 0));
 
-export type FaviconMark = "waiting" | "working" | "done" | null;
+export type FaviconMark = TabMark | "done";
 
 const faviconMark = computed((): FaviconMark => {
   if (waiting.value > 0) return "waiting";
-  const state = currentLive.value?.state.value.agentState;
-  if (state === "running" || state === "starting" || state === "interrupting") return "working";
-  return finishedUnseen.value ? "done" : null;
+  return currentStatus.value?.mark ?? unseenEnd.value;
 });
 
 const badge = computed((): string => {
@@ -26,6 +26,8 @@ const badge = computed((): string => {
       return `(${waiting.value}) `;
     case "working":
       return "● ";
+    case "failed":
+      return "✗ ";
     case "done":
       return "✓ ";
     case null:
@@ -53,6 +55,7 @@ effect(() => {
 });
 
 effect(() => {
+  const address = faviconMark.value ? `/favicon-${faviconMark.value}.svg` : "/favicon.svg";
   const icon = document.querySelector<HTMLLinkElement>("link[rel=icon]");
-  if (icon) icon.href = faviconMark.value ? `/favicon-${faviconMark.value}.svg` : "/favicon.svg";
+  if (icon) icon.href = serverAddress(address);
 });

@@ -32,12 +32,20 @@ export interface Session {
   } | null;
   budget_usd?: number | null;
   archived?: boolean;
+  /** Newest message, command or failure in one line of plain text. */
+  latest?: string | null;
+  /** Number of the event that `latest` describes. */
+  latest_seq?: number | null;
 }
 
 /** Frame about this connection only. */
 export type StatusFrame =
   | Exclude<GeneratedStatusFrame, { status: "hello" }>
-  | (Omit<Extract<GeneratedStatusFrame, { status: "hello" }>, "session"> & { session: Session | null });
+  | (Omit<Extract<GeneratedStatusFrame, { status: "hello" }>, "session" | "now"> & {
+      session: Session | null;
+      /** Server's clock. Absent in recordings of earlier versions. */
+      now?: string;
+    });
 
 export type ServerFrame = SessionEvent | Delta | RetryFrame | StatusFrame | ErrorFrame;
 

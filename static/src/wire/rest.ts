@@ -1,10 +1,14 @@
-// REST calls of the first view. `lazyRest.ts` has the others. The browser adds the cookie.
+// REST calls of the first view. `lazyRest.ts` has the others. The browser adds the cookie, and each
+// call the secret.
 
 import { signal } from "@preact/signals";
+import { serverAddress } from "../basePath";
+import { syncClock } from "../clock";
 import type { ReasoningEffort, SessionEvent } from "./event";
 import type { Session } from "./frame";
+import { secretHeaders } from "./secret";
 
-/** True after the server rejected this browser's cookie. */
+/** True without a secret, and after the server rejected this browser. */
 export const signedOut = signal(false);
 
 /** Failed REST call, with a text for the user. */
@@ -45,6 +49,8 @@ export interface OfferedModel {
 
 /** Options that the server offers. */
 export interface ServerOptions {
+  /** Version of the server. */
+  version: string;
   agents: { name: string }[];
   models: OfferedModel[];
   limits: { upload_bytes: number; memory_bytes: number; cpus: number };
@@ -71,7 +77,7 @@ export const sessionPath = (id: string) => `/sessions/${encodeURIComponent(id)}`
 export function fileAddress(session: string, path: string): string | undefined {
   const parts = path.split("/");
   if (parts.some((part) => part === "" || part === "." || part === "..")) return undefined;
-  return `/api${sessionPath(session)}/files/${parts.map(encodeURIComponent).join("/")}`;
+  return serverAddress(`/api${sessionPath(session)}/files/${parts.map(encodeURIComponent).join("/")}`);
 }
 
 /**
@@ -90,6 +96,7 @@ interface CallOptions {
 
 export async function call<T>(method: string, path: string, more: CallOptions = {}): Promise<T> {
   const { response, text } = await fetchWithTimeout(method, path, more);
+  syncClock(response.headers.get("date"), "rough");
   if (response.status === 401) signedOut.value = true;
   if (!response.ok) throw errorFrom(response.status, text);
   return parse(text) as T;
@@ -108,12 +115,12 @@ async function fetchWithTimeout(method: string, path: string, { body, headers, s
   };
   try {
     restartTimer();
-    const response = await fetch(`/api${path}`, {
+    const response = await fetch(serverAddress(`/api${path}`), {
       method,
       credentials: "same-origin",
       // The server rejects writes without a JSON type, even without a body. HTML forms cannot send
       // that type.
-      headers: isRead ? headers : { "Content-Type": "application/json", ...headers },
+      headers: { ...secretHeaders(), ...(!isRead && { "Content-Type": "application/json" }), ...headers },
       body: body === undefined ? undefined : JSON.stringify(body),
       signal: limit.signal,
     });

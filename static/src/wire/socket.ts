@@ -1,5 +1,7 @@
 // Session socket: connects, reconnects for ever from the cursor, and delivers frames in batches.
 
+import { serverAddress } from "../basePath";
+import { socketProtocols } from "./secret";
 import { isEvent, type ServerFrame, type ClientRequest } from "./frame";
 
 const FIRST_RETRY_MS = 250;
@@ -141,7 +143,7 @@ export class SessionSocket implements SessionTransport {
     // event.
     if (this.startCursor.seq > 1) query.set("after", String(this.startCursor.seq - 1));
     const scheme = location.protocol === "https:" ? "wss" : "ws";
-    const socket = new WebSocket(`${scheme}://${location.host}/ws?${query}`);
+    const socket = new WebSocket(`${scheme}://${location.host}${serverAddress("/ws")}?${query}`, socketProtocols());
     let opened = false;
     this.replaying = true;
     this.unreadable = false;

@@ -1,6 +1,7 @@
 // Upload of a file into a session's workspace. XMLHttpRequest reports progress; `fetch` does not.
 
 import { errorFrom, fileAddress, RestError } from "./rest";
+import { secretHeaders } from "./secret";
 
 /** Directory in the workspace. */
 const UPLOAD_DIRECTORY = "uploads";
@@ -34,6 +35,7 @@ function putFile(session: string, path: string, file: File, onProgress: (share: 
     request.open("PUT", fileAddress(session, path)!);
     request.setRequestHeader("Content-Type", "application/octet-stream");
     request.setRequestHeader("If-None-Match", "*");
+    for (const [name, value] of Object.entries(secretHeaders())) request.setRequestHeader(name, value);
     request.upload.onprogress = ({ loaded, total }) => onProgress(total > 0 ? loaded / total : 0);
     request.onload = () => resolve({ status: request.status, text: request.responseText });
     request.onerror = () => reject(new RestError(0, "no reply from the server; check that greenroom runs"));

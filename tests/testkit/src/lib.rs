@@ -13,6 +13,7 @@ pub mod engine;
 pub mod host;
 pub mod leftovers;
 pub mod model;
+pub mod proxy;
 pub mod puppet;
 pub mod rest;
 pub mod server;
@@ -20,6 +21,7 @@ pub mod soak;
 pub mod socket;
 mod sse;
 pub mod stand_in;
+pub mod tls;
 
 /// Root of the workspace, with `tests/scenarios/` and `static/` below.
 pub const WORKSPACE: &str = concat!(env!("CARGO_MANIFEST_DIR"), "/../..");

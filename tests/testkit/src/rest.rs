@@ -1,17 +1,37 @@
 //! Client of the REST API, as a script would use it.
 
-use reqwest::{Method, RequestBuilder, StatusCode, header::HeaderMap};
+use reqwest::{
+    Method, RequestBuilder, StatusCode,
+    header::{self, HeaderMap},
+};
 use serde_json::{Value, json};
 
-use super::within;
+use super::{tls::TestCertificate, within};
 
 /// Address of a server, and its token.
 #[derive(Clone)]
 pub struct RestClient {
     http: reqwest::Client,
+    /// Certificate of the server. `None`: plain HTTP.
+    certificate: Option<TestCertificate>,
     /// Host and port, such as `127.0.0.1:40001`.
     pub authority: String,
+    /// Path before all addresses, such as `/greenroom`. Empty: the root.
+    pub base_path: String,
     pub token: String,
+}
+
+/// Cookie and secret of a browser that has signed in.
+pub struct SignedInClient {
+    pub cookie: String,
+    pub secret: String,
+}
+
+impl SignedInClient {
+    /// Returns the WebSocket protocols that the page offers.
+    pub fn protocols(&self) -> String {
+        format!("greenroom, secret.{}", self.secret)
+    }
 }
 
 /// Answer, read to its end.
@@ -32,21 +52,79 @@ pub fn client() -> reqwest::Client {
 
 impl RestClient {
     /// Parses the line that a server prints: `listening on http://127.0.0.1:3000/?token=…`.
+    ///
+    /// A server with `https` gets a client without certificates; see [`RestClient::trusting`].
     pub fn from_line(line: &str) -> RestClient {
-        let link =
-            line.strip_prefix("listening on http://").unwrap_or_else(|| panic!("not the documented line: {line}"));
-        let (authority, token) = link.split_once("/?token=").unwrap_or_else(|| panic!("no token in: {line}"));
-        RestClient { http: client(), authority: authority.to_owned(), token: token.trim().to_owned() }
+        let link = line.strip_prefix("listening on ").and_then(|link| link.split_once("://"));
+        let (_, link) = link.unwrap_or_else(|| panic!("not the documented line: {line}"));
+        let (address, token) = link.split_once("/?token=").unwrap_or_else(|| panic!("no token in: {line}"));
+        let (authority, base_path) = address.find('/').map_or((address, ""), |at| address.split_at(at));
+        RestClient {
+            http: client(),
+            certificate: None,
+            authority: authority.to_owned(),
+            base_path: base_path.to_owned(),
+            token: token.trim().to_owned(),
+        }
+    }
+
+    /// Returns a client of the same server at another address, such as a proxy's.
+    pub fn at(&self, authority: &str, base_path: &str) -> RestClient {
+        RestClient { authority: authority.to_owned(), base_path: base_path.to_owned(), ..self.clone() }
+    }
+
+    /// Returns a client that speaks TLS and accepts this certificate only.
+    pub fn trusting(&self, certificate: &TestCertificate) -> RestClient {
+        // Sets the provider of ciphers.
+        let _plain = client();
+        RestClient { http: certificate.http_client(), certificate: Some(certificate.clone()), ..self.clone() }
+    }
+
+    /// Returns the certificate of a server with TLS.
+    pub(super) fn certificate(&self) -> Option<&TestCertificate> {
+        self.certificate.as_ref()
+    }
+
+    /// Returns the origin of the server's pages, such as `https://127.0.0.1:40001`.
+    pub fn origin(&self) -> String {
+        let scheme = if self.certificate.is_some() { "https" } else { "http" };
+        format!("{scheme}://{}", self.authority)
+    }
+
+    /// Returns the address of a path of this server.
+    pub fn url(&self, path: &str) -> String {
+        format!("{}{}{path}", self.origin(), self.base_path)
     }
 
     /// Returns the link that a person opens.
     pub fn link(&self) -> String {
-        format!("http://{}/?token={}", self.authority, self.token)
+        self.url(&format!("/?token={}", self.token))
+    }
+
+    /// Opens the printed link, as a browser would.
+    pub async fn sign_in(&self) -> SignedInClient {
+        let reply = send(self.bare(Method::GET, &format!("/?token={}", self.token))).await;
+        assert_eq!(reply.status, 200, "{}", reply.text);
+        let set = reply.headers[header::SET_COOKIE].to_str().expect("text");
+        assert!(set.contains("HttpOnly") && set.contains("SameSite=Strict"), "{set}");
+        assert!(!set.contains(&self.token) && !reply.text.contains(&self.token), "the token is in the answer: {set}");
+        let (_, rest) = reply.text.split_once(r#"type="application/json">"#).expect("the page has a data element");
+        let given: Value = serde_json::from_str(rest.split('<').next().expect("the element ends")).expect("JSON");
+        SignedInClient {
+            cookie: set.split(';').next().expect("a cookie").to_owned(),
+            secret: given["secret"].as_str().expect("the page has a secret").to_owned(),
+        }
+    }
+
+    /// Begins a request as the page of a signed-in browser sends it.
+    pub fn as_browser(&self, browser: &SignedInClient, method: Method, path: &str) -> RequestBuilder {
+        let request = self.bare(method, path).header("cookie", &browser.cookie);
+        request.header("x-greenroom-secret", &browser.secret).header("origin", format!("http://{}", self.authority))
     }
 
     /// Begins a request without the token.
     pub fn bare(&self, method: Method, path: &str) -> RequestBuilder {
-        self.http.request(method, format!("http://{}{path}", self.authority))
+        self.http.request(method, self.url(path))
     }
 
     pub fn request(&self, method: Method, path: &str) -> RequestBuilder {

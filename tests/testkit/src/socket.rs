@@ -3,8 +3,13 @@
 use std::net::{Ipv4Addr, SocketAddr};
 
 use futures::{SinkExt, StreamExt};
+use rustls::pki_types::ServerName;
 use serde_json::{Value, json};
-use tokio::net::{TcpSocket, TcpStream};
+use tokio::{
+    io::{AsyncRead, AsyncWrite},
+    net::{TcpSocket, TcpStream},
+};
+use tokio_rustls::TlsConnector;
 use tokio_tungstenite::{
     WebSocketStream, client_async,
     tungstenite::{self, Message, client::IntoClientRequest, http::HeaderValue},
@@ -12,9 +17,14 @@ use tokio_tungstenite::{
 
 use super::{rest::RestClient, within};
 
+/// Byte stream to a server: TCP, or TLS over TCP.
+pub trait TestConnection: AsyncRead + AsyncWrite + Send + Unpin {}
+
+impl<T: AsyncRead + AsyncWrite + Send + Unpin> TestConnection for T {}
+
 /// Open socket, and every frame that came over it.
 pub struct TestSocket {
-    stream: WebSocketStream<TcpStream>,
+    stream: WebSocketStream<Box<dyn TestConnection>>,
     /// Every frame so far.
     pub seen: Vec<Value>,
     last_seq: Option<u64>,
@@ -73,11 +83,20 @@ impl TestSocket {
         path: &str,
         headers: HandshakeHeaders<'_>,
     ) -> Result<TestSocket, u16> {
-        let mut request = format!("ws://{}{path}", rest.authority).into_client_request().expect("a fitting path");
+        let stream: Box<dyn TestConnection> = match rest.certificate() {
+            None => Box::new(tcp),
+            Some(certificate) => {
+                let name = ServerName::from(address(rest).ip());
+                let tls = TlsConnector::from(certificate.client_config()).connect(name, tcp);
+                Box::new(within("the TLS handshake", tls).await.expect("the server has the certificate"))
+            }
+        };
+        let address = format!("ws://{}{}{path}", rest.authority, rest.base_path);
+        let mut request = address.into_client_request().expect("a fitting path");
         for (name, value) in headers {
             request.headers_mut().insert(*name, HeaderValue::from_str(value).expect("a fitting header"));
         }
-        match within("the handshake", client_async(request, tcp)).await {
+        match within("the handshake", client_async(request, stream)).await {
             Ok((stream, _)) => Ok(TestSocket { stream, seen: Vec::new(), last_seq: None }),
             Err(tungstenite::Error::Http(response)) => Err(response.status().as_u16()),
             Err(e) => panic!("the handshake failed: {e}"),

@@ -273,7 +273,12 @@ export type SandboxPhase = "pulling" | "creating" | "starting" | "connecting" | 
 /**
  * Status frame about this connection alone. `session` is the session as REST shows it.
  */
-export type StatusFrame = { "status": "hello", session: JsonValue | null, last_seq: number, state: AgentState | null, } | { "status": "synced", seq: number, } | { "status": "accepted", id: string, seq?: number, } | { "status": "pong", } | { "status": "closing", reason: string, };
+export type StatusFrame = { "status": "hello", session: JsonValue | null, last_seq: number, state: AgentState | null, 
+/**
+ * Time on the server's clock: RFC 3339, UTC, milliseconds. Ages of events count on that
+ * clock.
+ */
+now: string, } | { "status": "synced", seq: number, } | { "status": "accepted", id: string, seq?: number, } | { "status": "pong", } | { "status": "closing", reason: string, };
 
 /**
  * Change that a generic tool call made to one file.

@@ -1,31 +1,9 @@
-// Tool call without a view of its own: icon by kind, title, places, changes and input.
+// Body of a tool call without a view of its own: places, changes and input.
 
 import { genericCallOf, type FileChange, type GenericCall } from "../state/genericCall";
 import type { ToolRow } from "../state/rows";
-import type { ToolKind } from "../wire/event";
 import { Diff } from "./Diff";
-import type { IconName } from "./Icon";
 import { Lines } from "./Lines";
-
-const KINDS: Record<ToolKind, { icon: IconName; label: string }> = {
-  read: { icon: "file", label: "Read" },
-  edit: { icon: "pencil", label: "Edit" },
-  delete: { icon: "cross", label: "Delete" },
-  move: { icon: "file", label: "Move" },
-  search: { icon: "search", label: "Search" },
-  execute: { icon: "terminal", label: "Run" },
-  think: { icon: "info", label: "Think" },
-  fetch: { icon: "globe", label: "Fetch" },
-  switch_mode: { icon: "settings", label: "Switch mode" },
-  other: { icon: "tool", label: "Tool" },
-};
-
-/** Icon and words of the line. An unknown kind looks like `other`. */
-export function genericAppearance(row: ToolRow): { icon: IconName; verb: string; subject: string } {
-  const { kind, title } = genericCallOf(row);
-  const { icon, label } = Object.hasOwn(KINDS, kind) ? KINDS[kind as ToolKind] : KINDS.other;
-  return { icon, verb: label, subject: title };
-}
 
 export function GenericToolBody({ row }: { row: ToolRow }) {
   const call = genericCallOf(row);
@@ -38,7 +16,7 @@ export function GenericToolBody({ row }: { row: ToolRow }) {
       {call.input !== undefined && (
         <details class="raw">
           <summary>Input</summary>
-          <Lines label="Input" text={typeof call.input === "string" ? call.input : JSON.stringify(call.input, null, 2)} />
+          <Lines label="Input" text={typeof call.input === "string" ? call.input : JSON.stringify(call.input, null, 2)} language="json" />
         </details>
       )}
     </>
@@ -69,7 +47,7 @@ function Change({ change: { path, change, diff, added, removed } }: { change: Fi
         {added !== undefined && ` +${added}`}
         {removed !== undefined && ` −${removed}`}
       </span>
-      {diff !== undefined && <Diff text={diff} />}
+      {diff !== undefined && <Diff path={path} text={diff} />}
     </>
   );
 }

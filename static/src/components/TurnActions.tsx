@@ -1,0 +1,36 @@
+// What to do with a turn that is over: copy its text, or send its message again.
+
+import { useState } from "preact/hooks";
+import { currentLive } from "../state/currentSession";
+import { retriableTurn } from "../state/retry";
+
+/** Time for which a copy is confirmed, in milliseconds. */
+const COPIED_MS = 1500;
+
+export function CopyAnswer({ text }: { text: string }) {
+  const [isCopied, setIsCopied] = useState(false);
+  const copy = async () => {
+    await navigator.clipboard.writeText(text);
+    setIsCopied(true);
+    setTimeout(() => setIsCopied(false), COPIED_MS);
+  };
+  return (
+    <button type="button" class="link" title="Copy the final text" onClick={() => void copy()}>
+      {isCopied ? "Copied" : "Copy"}
+    </button>
+  );
+}
+
+/** Sends the message of the last turn anew. */
+export function RetryButton({ kind }: { kind: "link" | "button" }) {
+  const retry = () => {
+    const live = currentLive.peek();
+    const turn = live && retriableTurn(live.state.peek());
+    if (turn) live.retry(turn.request);
+  };
+  return (
+    <button type="button" class={kind} title="Send the same message again" onClick={retry}>
+      Retry
+    </button>
+  );
+}

@@ -1,0 +1,28 @@
+// End of a turn in one line: outcome, duration, cost, and what to do with it.
+
+import { costNote, costSoFar, duration } from "../format";
+import { retriableRow } from "../state/retry";
+import type { TurnOutcome, TurnRow } from "../state/rows";
+import { lazy } from "./lazy";
+
+const CopyAnswer = lazy((later) => later.CopyAnswer);
+const RetryButton = lazy((later) => later.RetryButton);
+
+const OUTCOMES: Record<TurnOutcome, string> = { finished: "Finished", failed: "Failed", interrupted: "Interrupted", budget: "Budget spent" };
+
+/** Time from which the duration is shown, in milliseconds. */
+const DURATION_FROM_MS = 1000;
+
+export function TurnCard({ row }: { row: TurnRow }) {
+  const cost = row.cost && costSoFar(row.cost);
+  return (
+    <div class={`row turn ${row.outcome}`}>
+      <span class="turn-outcome">{OUTCOMES[row.outcome]}</span>
+      {row.durationMs >= DURATION_FROM_MS && <span>{duration(row.durationMs)}</span>}
+      {row.cost && cost && <span title={costNote(row.cost)}>{cost}</span>}
+      {/* Browsers offer the clipboard only to secure pages. */}
+      {row.answer && navigator.clipboard && <CopyAnswer text={row.answer} />}
+      {retriableRow.value === row.key && <RetryButton kind="link" />}
+    </div>
+  );
+}
