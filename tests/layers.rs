@@ -31,7 +31,7 @@ const LAYERS: [&[&str]; 11] = [
 #[rustfmt::skip]
 const INNER_LAYERS: &[(&str, &str)] = &[
     ("session", "effect request_error spending title usage view < budget names transition < broadcast latest turn < journal_quota messages render < pending < actor < commit decide < handlers reports request restart < testkit"),
-    ("web", "assets wrong_tokens tickets route_table < auth < shell < error < search < request state < client_facts < sign_in event_reads event_stream middleware < routes < openapi"),
+    ("web", "assets wrong_tokens tickets < auth < shell < error < route_table search < request state < client_facts < sign_in event_reads event_stream middleware < routes < openapi"),
 ];
 
 /// Only file that may register routes. It keeps router and OpenAPI document equal.

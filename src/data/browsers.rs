@@ -343,7 +343,9 @@ impl BrowserLedger {
         let browser = SignedInBrowser { name: name.to_owned(), last_seen_ms: now.wall_ms, ..entry.browser };
         let id = browser.id;
         if self.entries.len() >= MAX_BROWSERS {
-            let unused = self.entries.remove(0);
+            // A script that opens the link signs in each time, and is never seen again.
+            let is_unused = |entry: &BrowserEntry| entry.browser.last_seen_ms <= entry.browser.created_ms;
+            let unused = self.entries.remove(self.entries.iter().position(is_unused).unwrap_or(0));
             info!(browser = %unused.browser.id, "signed out the browser that was unused the longest");
             unused.grant.revoke();
         }

@@ -93,14 +93,14 @@ fn plain(text: &str) -> String {
 }
 
 /// Skips the rest of a terminal sequence: `ESC [ … letter`, `ESC ] … BEL`, or `ESC` and one
-/// character.
+/// character. A sequence without an end stops at the end of its line.
 fn skip_sequence(begin: char, chars: &mut std::iter::Peekable<impl Iterator<Item = char>>) {
     let kind = if begin == '\u{9b}' { Some('[') } else { chars.next() };
     match kind {
-        Some('[') => while chars.next().is_some_and(|c| !('\u{40}'..='\u{7e}').contains(&c)) {},
+        Some('[') => while chars.next_if(|c| *c != '\n').is_some_and(|c| !('\u{40}'..='\u{7e}').contains(&c)) {},
         Some(']' | 'P' | '^' | '_' | 'X') => {
-            while let Some(c) = chars.next() {
-                if c == '\u{7}' || c == '\u{1b}' && chars.next_if_eq(&'\\').is_some() {
+            while let Some(c) = chars.next_if(|c| *c != '\n') {
+                if matches!(c, '\u{7}' | '\u{9c}') || c == '\u{1b}' && chars.next_if_eq(&'\\').is_some() {
                     return;
                 }
             }
@@ -172,6 +172,9 @@ mod tests {
         let say = |text: &str| observation("message", text, json!({}));
         let agent = EventSource::Agent;
         check(agent, say("\u{1b}[1;31mred\u{1b}[0m\u{7} and \u{1b}]0;title\u{7}plain"), Some("red and plain"));
+        check(agent, say("\u{1b}]0;x\nTests failed"), Some("Tests failed"));
+        check(agent, say("\u{1b}[12\nTests failed"), Some("Tests failed"));
+        check(agent, say("\u{1b}]0;x\u{9c}Tests failed"), Some("Tests failed"));
         check(agent, say("a\u{1b}]8;;http://x\u{1b}\\b\u{1b}Mc\u{9b}2Jd"), Some("abcd"));
         check(agent, say("\u{202e}gnirts\u{200b} \u{2066}x"), Some("gnirts x"));
         check(agent, json!({ "action": "run", "args": { "command": "a\tb\u{0}   c" } }), Some("$ a b c"));

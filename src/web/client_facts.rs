@@ -86,7 +86,7 @@ impl ClientFacts {
 /// A proxy that is not trusted may end TLS, too. Then `server.allowed_origins` lists the origin.
 pub(super) fn is_https(auth: &Auth, req: &HttpRequest) -> bool {
     let client = ClientFacts::of(req);
-    client.is_https() || client.host().is_some_and(|host| auth.is_tls(host))
+    client.is_https() || client.host().is_some_and(|host| auth.is_tls(without_default_port(host, true)))
 }
 
 /// Facts that proxies may report.

@@ -222,7 +222,7 @@ pub(super) fn bad_json(cause: JsonPayloadError, _: &HttpRequest) -> actix_web::E
         JsonPayloadError::OverflowKnownLength { limit, .. } | JsonPayloadError::Overflow { limit } => ApiError::new(
             StatusCode::PAYLOAD_TOO_LARGE,
             "too_large",
-            format!("the body is larger than {limit} bytes, which is `server.max_body`"),
+            format!("the body is larger than {limit} bytes, the limit of this address (`server.max_body` at most)"),
         ),
         JsonPayloadError::ContentType => AuthError::NotJson.into(),
         JsonPayloadError::Deserialize(e) if e.is_syntax() || e.is_eof() => {

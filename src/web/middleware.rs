@@ -117,7 +117,7 @@ fn decide(auth: &Auth, req: &ServiceRequest) -> (AuthDecision, AccessGrant) {
     let of_token = auth.token_grant();
     let client = ClientFacts::of(req.request());
     let is_https = is_https(auth, req.request());
-    let cookie = req.cookie(&auth.cookie_name(is_https));
+    let cookie = browser_cookie(auth, req, is_https);
     let address = address_of(req);
     let secret_header = HeaderName::from_static(SECRET_HEADER);
     let secret = optional_header(req.headers(), secret_header).or_else(|| socket_secret(req));
@@ -152,6 +152,20 @@ fn decide(auth: &Auth, req: &ServiceRequest) -> (AuthDecision, AccessGrant) {
         Ok(grant) => (decision, grant),
         Err(error) => (AuthDecision::Reject(error), of_token),
     }
+}
+
+/// Returns the cookie of a browser.
+///
+/// A page of another port can add a cookie of the same name with a longer path. A browser sends
+/// that cookie first, so a recognised one is preferred.
+fn browser_cookie(auth: &Auth, req: &ServiceRequest, is_https: bool) -> Option<Cookie<'static>> {
+    let name = auth.cookie_name(is_https);
+    let cookies = req.cookies().ok()?;
+    let mut named: Vec<_> = cookies.iter().filter(|cookie| cookie.name() == name).collect();
+    if named.len() > 1 {
+        named.sort_by_key(|cookie| !auth.browsers().recognizes(cookie.value()));
+    }
+    named.first().map(|cookie| (*cookie).clone())
 }
 
 /// Header with the secret of the page's browser.

@@ -10,9 +10,16 @@ use actix_web::{
     FromRequest, Handler, Resource, Responder, Route,
     dev::HttpServiceFactory,
     http::Method,
-    web::{self, ServiceConfig},
+    web::{self, JsonConfig, ServiceConfig},
 };
 use utoipa::openapi::{OpenApi, PathItem, path::Operation};
+
+use super::error::bad_json;
+
+/// Route that anybody may send a body to.
+const SIGN_IN_PATH: &str = "/api/sign-in";
+/// Size limit of that body, in bytes.
+const SIGN_IN_BODY_LIMIT: usize = 4096;
 
 /// Documented routes of one module.
 pub(super) struct DocumentedRoutes {
@@ -78,6 +85,10 @@ impl RouteTable<'_> {
         let DocumentedRoutes { document, mut handlers } = routes;
         for (path, item) in document.paths.paths {
             let mut resource = web::resource(router_path(&path));
+            if path == SIGN_IN_PATH {
+                let limited = JsonConfig::default().limit(SIGN_IN_BODY_LIMIT).error_handler(bad_json);
+                resource = resource.app_data(limited);
+            }
             for (method, operation) in operations(item) {
                 let is_named = |handler: &DocumentedHandler| operation.operation_id.as_deref() == Some(handler.name);
                 let at = handlers.iter().position(is_named).expect("an operation's id is the name of its handler");

@@ -3,12 +3,14 @@
 //! A followed link has no header of the page's script, so it cannot carry the browser's secret.
 
 use std::{
+    borrow::Cow,
     collections::VecDeque,
     io,
     sync::{Mutex, PoisonError},
     time::Duration,
 };
 
+use percent_encoding::percent_decode_str;
 use sha2::{Digest, Sha256};
 use tokio::time::Instant;
 
@@ -61,9 +63,17 @@ impl Tickets {
         let digest: [u8; 32] = Sha256::digest(ticket).into();
         let tickets = self.0.lock().unwrap_or_else(PoisonError::into_inner);
         let found = tickets.iter().find(|ticket| ticket.digest == digest)?;
-        let is_valid = found.address == address && Instant::now() < found.expires && !found.grant.is_revoked();
+        let is_same = comparable(&found.address) == comparable(address);
+        let is_valid = is_same && Instant::now() < found.expires && !found.grant.is_revoked();
         is_valid.then(|| found.grant.clone())
     }
+}
+
+/// Returns the decoded path, and the query. A proxy that removes a base path may encode the path
+/// anew.
+fn comparable(address: &str) -> (Cow<'_, str>, &str) {
+    let (path, query) = address.split_once('?').unwrap_or((address, ""));
+    (percent_decode_str(path).decode_utf8_lossy(), query)
 }
 
 /// Returns true if a ticket can admit to the address: a file of a session that a browser downloads
@@ -110,6 +120,10 @@ mod tests {
             check(&ticket, other, false);
         }
         check("", "/a?b=1", false);
+        let encoded = tickets.issue("/a%40b%20%3Fc?d=%40", grant(&closing)).expect("random numbers");
+        check(&encoded, "/a@b%20%3fc?d=%40", true);
+        check(&encoded, "/a@b%20?c?d=%40", false);
+        check(&encoded, "/a%40b%20%3Fc?d=@", false);
         check(&ticket[1..], "/a?b=1", false);
         tokio::time::advance(TICKET_LIFETIME.checked_sub(Duration::from_millis(1)).expect("longer")).await;
         check(&ticket, "/a?b=1", true);

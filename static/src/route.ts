@@ -54,7 +54,11 @@ export function navigate(to: string): void {
   current.value = { address: to };
 }
 
-addEventListener("popstate", () => (current.value = { address: currentPath() + location.search }));
+addEventListener("popstate", () => {
+  const address = currentPath() + location.search;
+  // A closed sheet goes back to the same address, which is no new visit.
+  if (address !== current.peek().address) current.value = { address };
+});
 
 /**
  * Links inside the UI change the page without a load. Clicks with a modifier key stay with the

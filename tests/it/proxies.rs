@@ -8,7 +8,7 @@ use greenroom_testkit::{
     driver::TestDriver,
     model::ScriptedModel,
     proxy::{NAME, ProxyKind, ProxyRoute, TestProxy},
-    rest::{RestClient, RestReply, send},
+    rest::{RestClient, RestReply, SignedInClient, send},
     server::{TestServer, TestServerOptions},
     socket::TestSocket,
 };
@@ -48,9 +48,10 @@ async fn caddy_below_a_path() {
 async fn documented_proxy_serves_everything(kind: ProxyKind) {
     let server = TestServer::start(options()).await;
     let Some(proxy) = TestProxy::start(kind, &server.rest, ProxyRoute::Documented).await else { return };
-    let signed_in = sign_in(&proxy.rest).await;
-    assert!(signed_in.contains("; Path=/;") && signed_in.contains("; Secure"), "{signed_in}");
-    check_own_origin(&proxy.rest, &signed_in).await;
+    let (browser, cookie) = sign_in(&proxy.rest).await;
+    let is_secure = cookie.starts_with("__Host-greenroom_") && cookie.contains("; Secure");
+    assert!(is_secure && cookie.contains("; Path=/;"), "{cookie}");
+    check_own_origin(&proxy.rest, &browser).await;
     check_page(&proxy.rest).await;
     check_socket(&proxy.rest).await;
     check_upload(&proxy.rest).await;
@@ -61,40 +62,53 @@ async fn proxy_below_a_path_serves_everything(kind: ProxyKind) {
     assert_eq!(server.rest.base_path, BASE, "the printed link has the path");
     for route in [ProxyRoute::Keep(BASE), ProxyRoute::Remove(BASE)] {
         let Some(proxy) = TestProxy::start(kind, &server.rest, route).await else { return };
-        let signed_in = sign_in(&proxy.rest).await;
-        assert!(signed_in.contains(&format!("; Path={BASE};")) && !signed_in.contains("Secure"), "{signed_in}");
-        check_own_origin(&proxy.rest, &signed_in).await;
+        let (browser, cookie) = sign_in(&proxy.rest).await;
+        assert!(cookie.starts_with("greenroom_") && !cookie.contains("Secure"), "{cookie}");
+        check_own_origin(&proxy.rest, &browser).await;
+        check_tickets(&proxy.rest, &browser).await;
         check_page(&proxy.rest).await;
         check_socket(&proxy.rest).await;
         check_upload(&proxy.rest).await;
     }
 }
 
-/// Opens the sign-in link. Returns the cookie with its attributes.
-async fn sign_in(rest: &RestClient) -> String {
+/// Opens the sign-in link. Returns the browser, and a cookie with its attributes.
+async fn sign_in(rest: &RestClient) -> (SignedInClient, String) {
     let path = format!("/?token={}&x=1", rest.token);
     let reply = send(rest.bare(Method::GET, &path).header("accept", "text/html")).await;
-    assert_eq!(reply.status, 303, "{}", reply.text);
-    assert_eq!(header_of(&reply, header::LOCATION), format!("{}/?x=1", rest.base_path));
-    header_of(&reply, header::SET_COOKIE)
+    assert_eq!(reply.status, 200, "{}", reply.text);
+    (rest.sign_in().await, header_of(&reply, header::SET_COOKIE))
 }
 
 /// A page of the proxy's origin may write; a page of any other origin may not.
-async fn check_own_origin(rest: &RestClient, cookie: &str) {
-    let cookie = cookie.split(';').next().expect("`split` yields at least one part");
+async fn check_own_origin(rest: &RestClient, browser: &SignedInClient) {
     let other = format!("https://{NAME}");
     let own_with_other_scheme = match rest.origin().strip_prefix("https") {
         Some(rest) => format!("http{rest}"),
         None => rest.origin().replacen("http", "https", 1),
     };
     for (origin, expected) in [(rest.origin(), 201), (other, 403), (own_with_other_scheme, 403)] {
-        let request = rest.request(Method::POST, "/api/sessions").header("cookie", cookie).header("origin", &origin);
+        let request = rest.bare(Method::POST, "/api/sessions").header("cookie", &browser.cookie);
+        let request = request.header("x-greenroom-secret", &browser.secret).header("origin", &origin);
         let reply = send(request.json(&json!({}))).await;
         assert_eq!(reply.status, expected, "{origin}: {}", reply.text);
         if expected == 201 {
             assert!(header_of(&reply, header::LOCATION).starts_with(&format!("{}/api/sessions/", rest.base_path)));
         }
     }
+}
+
+/// A ticket opens a file whose name a proxy may encode anew.
+async fn check_tickets(rest: &RestClient, browser: &SignedInClient) {
+    let session = rest.create(json!({})).await;
+    let path = format!("/api/sessions/{session}/files/icon%402x%20%26.txt");
+    let put = rest.request(Method::PUT, &path).header("content-type", "application/octet-stream").body("seen");
+    assert_eq!(send(put).await.status, 201);
+    let asked = rest.as_browser(browser, Method::POST, "/api/tickets").json(&json!({ "path": path }));
+    let ticket = send(asked).await.expect(200);
+    let ticket = ticket["ticket"].as_str().expect("the answer has a ticket");
+    let read = send(rest.bare(Method::GET, &format!("{path}?ticket={ticket}"))).await;
+    assert_eq!((read.status.as_u16(), read.text.as_str()), (200, "seen"));
 }
 
 /// The page, all that it names, and the documents about the API are below the base path.

@@ -26,12 +26,14 @@ async fn every_way_to_the_server_is_encrypted() {
     let server = TestServer::start(with_tls(&cert, &key)).await;
     let rest = server.rest.trusting(&certificate);
     let signed_in = send(rest.bare(Method::GET, &format!("/?token={}", rest.token))).await;
-    assert_eq!(signed_in.status, 303, "{}", signed_in.text);
+    assert_eq!(signed_in.status, 200, "{}", signed_in.text);
     let cookie = signed_in.headers[header::SET_COOKIE].to_str().expect("the header is text");
-    assert!(cookie.contains("; Secure"), "{cookie}");
+    assert!(cookie.starts_with("__Host-") && cookie.contains("; Secure"), "{cookie}");
+    let browser = rest.sign_in().await;
     for (origin, expected) in [(rest.origin(), 201), (format!("http://{}", rest.authority), 403)] {
-        let request = rest.request(Method::POST, "/api/sessions").header("origin", &origin).json(&json!({}));
-        assert_eq!(send(request).await.status, expected, "{origin}");
+        let request = rest.bare(Method::POST, "/api/sessions").header("cookie", &browser.cookie);
+        let request = request.header("x-greenroom-secret", &browser.secret).header("origin", &origin);
+        assert_eq!(send(request.json(&json!({}))).await.status, expected, "{origin}");
     }
 
     // A socket moves to the thread of its session, with the state of its encryption.

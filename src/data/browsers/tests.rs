@@ -148,6 +148,17 @@ fn browsers_are_bounded_and_the_longest_unused_goes() {
 }
 
 #[test]
+fn browsers_that_only_opened_the_link_go_first() {
+    let mut ledger = ledger(TOKEN);
+    sign_in(&mut ledger, 0, at(0));
+    ledger.record_use(BrowserId(0), at(1)).expect("signed in");
+    for id in 1..=100 {
+        sign_in(&mut ledger, id, at(2));
+    }
+    assert!(ledger.position(BrowserId(0)).is_some() && ledger.position(BrowserId(1)).is_none());
+}
+
+#[test]
 fn id_has_one_spelling() {
     let check = |text: &str, expected: bool| assert_eq!(text.parse::<BrowserId>().is_ok(), expected, "{text}");
     check("00000000000000ff", true);

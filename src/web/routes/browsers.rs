@@ -97,7 +97,7 @@ async fn sign_in(auth: Data<Auth>, req: HttpRequest, request: Json<SignInRequest
     Ok(HttpResponse::Ok().cookie(cookie).json(SignInAnswer { secret }))
 }
 
-/// Signs out the browser that asks. Its connections end.
+/// Signs out the browser that asks. Its sockets and event streams end.
 #[utoipa::path(post, path = "/api/sign-out", tag = "access",
     responses((status = 204, description = "The browser is signed out."),
         (status = 409, body = ErrorAnswer, description = "The request comes from no browser (`conflict`).")))]
@@ -125,7 +125,7 @@ async fn browsers(auth: Data<Auth>, req: HttpRequest) -> ApiResult {
     Ok(HttpResponse::Ok().json(BrowserList { items: rows.collect() }))
 }
 
-/// Signs out one browser. Its connections end.
+/// Signs out one browser. Its sockets and event streams end.
 #[utoipa::path(delete, path = "/api/browsers/{id}", tag = "access",
     params(("id" = String, Path, description = "Browser, by its id in the list.")),
     responses((status = 204, description = "The browser is signed out.")))]

@@ -85,6 +85,24 @@ async fn link_gives_the_page_a_cookie_and_a_secret() {
 }
 
 #[actix_web::test]
+async fn sign_in_reads_a_small_body_only() {
+    let fixture = fixture().await;
+    let large = json!({ "token": "x".repeat(4096) });
+    let request = anonymous("POST", "/api/sign-in").insert_header(("origin", format!("http://{HOST}")));
+    let reply = fixture.send(request.set_json(&large)).await;
+    assert_eq!(reply.error(), (413, "too_large".to_owned()), "{}", reply.text);
+}
+
+#[actix_web::test]
+async fn cookie_of_another_port_does_not_hide_the_own_one() {
+    let fixture = fixture().await;
+    let browser = open_link(&fixture).await;
+    let both = format!("{}=x; {}", fixture.cookie_name, browser.cookie);
+    let request = PageClient { cookie: both, ..browser }.request("GET", "/api/sessions");
+    assert_eq!(fixture.send(request).await.status, 200);
+}
+
+#[actix_web::test]
 async fn cookie_loads_the_page_and_the_secret_is_needed_for_the_rest() {
     let fixture = fixture().await;
     let browser = open_link(&fixture).await;

@@ -1,6 +1,7 @@
 // Signed-in browsers, each with a button that signs it out.
 
 import { useEffect, useState } from "preact/hooks";
+import { now, serverNow } from "../clock";
 import { relativeTime } from "../format";
 import { listBrowsers, signOutBrowser, type SignedInRow } from "../wire/browsers";
 import { RestError, signedOut } from "../wire/rest";
@@ -45,7 +46,7 @@ export function BrowserList() {
           <li key={row.id}>
             <span class="browser-name">
               {row.name}
-              <span class="muted">{row.current ? "this browser" : `used ${relativeTime(row.last_seen_at, Date.now())}`}</span>
+              <span class="muted">{row.current ? "this browser" : `used ${relativeTime(row.last_seen_at, serverNow() ?? now.value)}`}</span>
             </span>
             <button type="button" class="button" aria-label={`Sign out ${row.name}`} onClick={() => void remove(row)}>
               Sign out

@@ -4,7 +4,7 @@ import type { VNode } from "preact";
 import { useEffect, useLayoutEffect, useRef, useState } from "preact/hooks";
 import { EndFollower } from "../dom/followEnd";
 import type { LiveSession } from "../state/liveSession";
-import { ReadGrouping, isOrHolds, type ChatItem } from "../state/readGroups";
+import { ReadGrouping, isOrHolds, showsRow, type ChatItem } from "../state/readGroups";
 import { BacktickText } from "./BacktickText";
 import { Icon } from "./Icon";
 import { RetryLine } from "./RetryLine";
@@ -54,7 +54,7 @@ export function Chat({ live }: { live: LiveSession }) {
   else if (first.current && rows[from.current]?.key !== first.current) {
     from.current = Math.max(0, rows.findIndex((row) => isOrHolds(row, first.current)));
   }
-  if (isRevealing) from.current = Math.min(from.current, Math.max(0, rows.findIndex((row) => row.key === revealed.key) - ABOVE_REVEALED));
+  if (isRevealing) from.current = Math.min(from.current, Math.max(0, rows.findIndex((row) => showsRow(row, revealed.key)) - ABOVE_REVEALED));
   first.current = rows[from.current]?.key;
 
   const hasMore = from.current > 0 && mounted < WINDOW;
@@ -135,7 +135,7 @@ export function Chat({ live }: { live: LiveSession }) {
   const view = (row: ChatItem) => {
     const known = drawn.current.get(row) ?? <RowView key={row.key} row={row} session={live.isRecorded ? undefined : live.id} />;
     drawn.current.set(row, known);
-    return row.key === revealed?.key ? <Revealed key={row.key}>{known}</Revealed> : known;
+    return revealed && showsRow(row, revealed.key) ? <Revealed key={row.key}>{known}</Revealed> : known;
   };
 
   const unsent = pending.filter((sent) => sent.request.action === "message" && sent.rejection === undefined);

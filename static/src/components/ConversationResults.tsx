@@ -1,7 +1,7 @@
 // Results of a search through what was said, below the titles in the sidebar.
 
 import { useEffect } from "preact/hooks";
-import { now } from "../clock";
+import { now, serverNow } from "../clock";
 import { plural, relativeTime } from "../format";
 import { continueSearch, conversationSearch, searchTyped, type ConversationSearch } from "../state/conversationSearch";
 import type { FoundPassage } from "../wire/lazyRest";
@@ -47,7 +47,7 @@ function Result({ found }: { found: FoundPassage }) {
     <li class="passage">
       <a href={`/sessions/${found.session}?at=${found.seq}`}>
         <span class="passage-title" dir="auto">{title}</span>
-        <time dateTime={found.at}>{relativeTime(found.at, now.value)}</time>
+        <time dateTime={found.at}>{relativeTime(found.at, serverNow() ?? now.value)}</time>
         <span class="passage-text" dir="auto">
           {isCommand(found) && <span class="passage-kind">$ </span>}
           <Snippet found={found} />

@@ -1,10 +1,11 @@
 // Consecutive reads: one line that opens to the list. A single read is shown as itself.
 
-import { useState } from "preact/hooks";
+import { useLayoutEffect, useRef, useState } from "preact/hooks";
 import { plural } from "../format";
 import type { ReadGroup } from "../state/readGroups";
 import { appearanceOf } from "../state/toolAppearance";
 import { Icon } from "./Icon";
+import { RunningMark } from "./RunningTime";
 import { ToolCall } from "./ToolCall";
 
 export function Reads({ group: { rows } }: { group: ReadGroup }) {
@@ -13,8 +14,14 @@ export function Reads({ group: { rows } }: { group: ReadGroup }) {
   const files = new Set(rows.map((row) => appearanceOf(row).subject)).size;
   const failed = rows.filter(({ end }) => end?.outcome === "failed").length;
   const isRunning = rows.some(({ end }) => end === null);
+  const root = useRef<HTMLDivElement>(null);
+  const hadFocus = root.current?.contains(document.activeElement) === true;
+  // A second read replaces the line of a single one, which may have the focus.
+  useLayoutEffect(() => {
+    if (hadFocus && !root.current?.contains(document.activeElement)) root.current?.querySelector("button")?.focus();
+  }, [isSingle]);
   return (
-    <div class="reads">
+    <div class="reads" ref={root}>
       {!isSingle && (
         <div class="row tool">
           <button type="button" class="tool-line" aria-expanded={open} onClick={() => setOpen(!open)}>
@@ -24,7 +31,7 @@ export function Reads({ group: { rows } }: { group: ReadGroup }) {
             </span>
             <span class="tool-facts">
               {failed > 0 && <span class="outcome">{failed} failed</span>}
-              {isRunning && <span class="spinner" role="img" aria-label="running" />}
+              {isRunning && <RunningMark />}
             </span>
             <Icon name="chevron" />
           </button>

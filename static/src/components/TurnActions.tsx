@@ -1,6 +1,7 @@
 // What to do with a turn that is over: copy its text, or send its message again.
 
 import { useState } from "preact/hooks";
+import { copyText } from "../dom/copyText";
 import { currentLive } from "../state/currentSession";
 import { retriableTurn } from "../state/retry";
 
@@ -9,11 +10,12 @@ const COPIED_MS = 1500;
 
 export function CopyAnswer({ text }: { text: string }) {
   const [isCopied, setIsCopied] = useState(false);
-  const copy = async () => {
-    await navigator.clipboard.writeText(text);
+  const confirm = () => {
     setIsCopied(true);
     setTimeout(() => setIsCopied(false), COPIED_MS);
   };
+  // A browser may deny the clipboard. Then nothing is confirmed.
+  const copy = () => copyText(text).then(confirm, () => {});
   return (
     <button type="button" class="link" title="Copy the final text" onClick={() => void copy()}>
       {isCopied ? "Copied" : "Copy"}

@@ -1,6 +1,9 @@
 // Focus of a session in the list.
 
+import { serverAddress } from "../basePath";
+
 /** Focuses the list entry of a session, once it is drawn. Does nothing if it is not listed. */
 export function focusSession(id: string): void {
-  requestAnimationFrame(() => document.querySelector<HTMLElement>(`.session-list a[href="/sessions/${CSS.escape(id)}"]`)?.focus());
+  const address = CSS.escape(serverAddress(`/sessions/${id}`));
+  requestAnimationFrame(() => document.querySelector<HTMLElement>(`.session-list a[href="${address}"]`)?.focus());
 }

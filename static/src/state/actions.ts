@@ -64,7 +64,8 @@ const ACTION_REDUCERS: { [K in keyof ActionArguments]: ActionReducer<K> } = {
     notice(draft, event, "quiet", "Paused");
   },
   resume(draft, event) {
-    const text = resumeText(draft.agentState);
+    // Before a replay, the state is the newest one. The pause comes from events alone.
+    const text = draft.pausedAt !== null ? "Resumed" : resumeText(draft.agentState);
     if (text) notice(draft, event, "quiet", text);
   },
   stop() {},

@@ -113,6 +113,7 @@ function currentActivity(state: ScreenState, { kind }: SessionStatus): SessionAc
     case "turn_failed":
       return { tone: "bad", text: "Last turn failed" };
     case "quota_exceeded":
+      return { tone: "waiting", text: "Disk quota exceeded", ...(state.queue.length > 0 && { hint: "Resume or send a message to continue." }) };
     case "ready":
       return state.queue.length > 0
         ? { tone: "waiting", text: "Queue paused", hint: "Resume or send a message to continue." }

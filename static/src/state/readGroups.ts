@@ -46,6 +46,10 @@ export function isOrHolds(item: ChatItem, key: string | undefined): boolean {
   return item.key === key || (item.kind === "reads" && item.rows.some((row) => `reads ${row.key}` === key));
 }
 
+/** Reports if the item has this key, or is a group with a read of this key. */
+export const showsRow = (item: ChatItem, key: string): boolean =>
+  item.key === key || (item.kind === "reads" && item.rows.some((row) => row.key === key));
+
 /** Returns the reads in a row from this index, up to the bound. */
 function readsFrom(rows: readonly ChatRow[], from: number): ToolRow[] {
   const reads: ToolRow[] = [];

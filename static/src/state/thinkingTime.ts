@@ -1,6 +1,5 @@
 // Duration of thinking. The journal has only its end, so the step before it is its beginning.
 
-import { isWorking } from "./activity";
 import type { ChatRow } from "./rows";
 import type { ScreenState } from "./screenState";
 
@@ -9,8 +8,8 @@ import type { ScreenState } from "./screenState";
  * before the turn or before a resume does not count. Computed from events alone, so a recording
  * shows the same.
  */
-export function thinkingTime({ rows, since, agentState }: Pick<ScreenState, "rows" | "since" | "agentState">, end: string): number | undefined {
-  const started = isWorking(agentState) && since !== null ? Date.parse(since) : NaN;
+export function thinkingTime({ rows, since, pausedAt }: Pick<ScreenState, "rows" | "since" | "pausedAt">, end: string): number | undefined {
+  const started = pausedAt === null && since !== null ? Date.parse(since) : NaN;
   let stepped = NaN;
   for (let n = rows.length - 1; n >= 0 && Number.isNaN(stepped); n -= 1) stepped = stepEnd(rows[n]!);
   const begin = Math.max(...[started, stepped].filter((time) => !Number.isNaN(time)));

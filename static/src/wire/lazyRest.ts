@@ -110,8 +110,9 @@ export const fetchText = async (address: string): Promise<string> => (await fetc
 export const fetchBlob = async (address: string, signal: AbortSignal): Promise<Blob> => (await fetchFile(address, signal)).blob();
 
 async function fetchFile(address: string, signal?: AbortSignal): Promise<Response> {
-  const url = new URL(address, location.href);
-  if (url.origin !== location.origin) throw new RestError(0, "the file is on another server");
+  const url = new URL(address.startsWith("/") ? serverAddress(address) : address, location.href);
+  // Another application may share the origin.
+  if (url.origin !== location.origin || serverAddress(url.pathname) !== url.pathname) throw new RestError(0, "the file is on another server");
   const response = await fetch(url, { credentials: "same-origin", headers: secretHeaders(), signal });
   if (response.status === 401) signedOut.value = true;
   if (!response.ok) throw new RestError(response.status, `the server answered ${response.status}`);

@@ -119,7 +119,7 @@ impl RestClient {
     /// Begins a request as the page of a signed-in browser sends it.
     pub fn as_browser(&self, browser: &SignedInClient, method: Method, path: &str) -> RequestBuilder {
         let request = self.bare(method, path).header("cookie", &browser.cookie);
-        request.header("x-greenroom-secret", &browser.secret).header("origin", format!("http://{}", self.authority))
+        request.header("x-greenroom-secret", &browser.secret).header("origin", self.origin())
     }
 
     /// Begins a request without the token.
