@@ -10,6 +10,7 @@ use std::{
 use actix_web::{
     Error, FromRequest, HttpMessage, HttpResponse, ResponseError,
     body::{BodySize, BoxBody, MessageBody},
+    cookie::Cookie,
     dev::{ServiceRequest, ServiceResponse},
     http::{
         Method, StatusCode, Uri,
