@@ -105,7 +105,7 @@ async fn check_tickets(rest: &RestClient, browser: &SignedInClient) {
     let put = rest.request(Method::PUT, &path).header("content-type", "application/octet-stream").body("seen");
     assert_eq!(send(put).await.status, 201);
     let asked = rest.as_browser(browser, Method::POST, "/api/tickets").json(&json!({ "path": path }));
-    let ticket = send(asked).await.expect(200);
+    let ticket = send(asked).await.expect(201);
     let ticket = ticket["ticket"].as_str().expect("the answer has a ticket");
     let read = send(rest.bare(Method::GET, &format!("{path}?ticket={ticket}"))).await;
     assert_eq!((read.status.as_u16(), read.text.as_str()), (200, "seen"));
