@@ -10,12 +10,14 @@ use bytesize::ByteSize;
 use greenroom_protocol::link::ReasoningEffort;
 use serde::Deserialize;
 
+mod files;
 mod layers;
 mod load;
 mod prices;
 mod sandbox;
 mod value;
 
+pub use files::{FileTypePattern, FilesConfig};
 pub use layers::SettingOrigin;
 pub use load::{ConfigError, ConfigSources};
 pub use sandbox::{DriverChoice, SandboxConfig, SandboxLimits, SandboxNetwork, SharedUserReason};
@@ -33,6 +35,7 @@ pub struct Config {
     pub gateway: GatewayConfig,
     pub budget: BudgetConfig,
     pub quota: QuotaConfig,
+    pub files: FilesConfig,
     pub sweeper: SweeperConfig,
     pub log: LogConfig,
 }
@@ -347,6 +350,11 @@ impl Config {
                 self.server.max_body >= ByteSize::kib(16),
                 "server.max_body",
                 "must be at least 16KiB, which a request needs",
+            ),
+            (
+                (1..=FilesConfig::MAX_FILES_LIMIT).contains(&self.files.max_files),
+                "files.max_files",
+                "must be 1 to 1000; each file of an upload holds a descriptor",
             ),
             (
                 self.server.token.is_valid_token(),
