@@ -13,6 +13,7 @@ use crate::{
     config::Config,
     data::{CurrentToken, DataDir, DataError, NodeClaim},
     directory::{self, Directory, ShutDown},
+    files::WorkspaceFiles,
     frontend,
     gateway::{Gateway, GatewayError, ModelCapabilities},
     link::{self, AgentLink},
@@ -112,6 +113,7 @@ pub async fn start(config: Config) -> Result<RunningServer, StartError> {
     let (uid, gid) = config.sandbox.user();
     let shared = config.sandbox.shared_workspace().map(Into::into);
     let workspaces = WorkspaceDirs { root: data.workspaces(), shared, uid, gid };
+    let files = WorkspaceFiles::open(workspaces.clone(), data.uploads())?;
     let volumes = config.sandbox.volumes.clone();
     // Each session reports the same when its sandbox starts. A volume that hangs delays no start.
     std::thread::spawn(move || {
@@ -127,7 +129,7 @@ pub async fn start(config: Config) -> Result<RunningServer, StartError> {
         actor_registry: actor_registry.clone(),
         dirs: link::SessionDirs {
             runs: data.runs(),
-            workspaces: workspaces.clone(),
+            workspaces,
             homes: SandboxHomes::open(data.homes(), &config.sandbox)?,
             agent: data.install_agent(AGENT_BINARY)?,
         },
@@ -188,7 +190,7 @@ pub async fn start(config: Config) -> Result<RunningServer, StartError> {
         store,
         actor_registry,
         sandbox: sandbox.clone(),
-        workspaces,
+        files,
         models: gateway.models(),
         default_model: gateway.default_model(),
         config,

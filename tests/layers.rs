@@ -13,7 +13,7 @@ use std::{
 const LAYERS: [&[&str]; 11] = [
     &["config", "telemetry", "actor_registry", "api_schema", "clock", "data", "allocator", "net", "terminal"],
     &["store", "sandbox", "gateway"],
-    &["session"],
+    &["session", "files"],
     &["frontend", "link"],
     &["directory"],
     &["sweeper"],

@@ -13,7 +13,7 @@ use utoipa::{
 };
 
 use super::{error::ErrorAnswer, request::IdempotencyKeySchema, routes};
-use crate::{api_schema::wire_schemas, sandbox::WorkspacePathSchema, store::SessionId};
+use crate::{api_schema::wire_schemas, files::WorkspacePathSchema, store::SessionId};
 
 #[derive(OpenApi)]
 #[openapi(

@@ -1,6 +1,7 @@
 mod access;
 mod contract;
 mod errors;
+mod file_changes;
 mod files;
 mod fixture;
 mod openapi;

@@ -17,9 +17,10 @@ use tokio_util::sync::CancellationToken;
 use super::contract::check_reply;
 use crate::{
     actor_registry::ActorRegistry,
-    config::{Config, ModelConfig},
+    config::{Config, FilesConfig, ModelConfig},
     data::{BearerToken, CurrentToken},
     directory::{self, Directory},
+    files::WorkspaceFiles,
     frontend,
     gateway::Gateway,
     link::StartLimiter,
@@ -115,11 +116,26 @@ pub(super) struct WebFixture<S> {
     dir: tempfile::TempDir,
 }
 
+/// Setup of an application under test.
+#[derive(Debug, Default)]
+pub(super) struct FixtureSetup {
+    pub files: FilesConfig,
+    pub shared_workspace: Option<std::path::PathBuf>,
+}
+
 pub(super) async fn fixture()
 -> WebFixture<impl Service<Request, Response = ServiceResponse<BoxBody>, Error = actix_web::Error>> {
+    let files = FilesConfig { max_files: 3, ..FilesConfig::default() };
+    fixture_with(FixtureSetup { files, shared_workspace: None }).await
+}
+
+pub(super) async fn fixture_with(
+    setup: FixtureSetup,
+) -> WebFixture<impl Service<Request, Response = ServiceResponse<BoxBody>, Error = actix_web::Error>> {
     let dir = tempfile::tempdir().expect("a temporary directory");
     let mut config = Config::with_data_dir(dir.path());
     config.server.max_upload = bytesize::ByteSize::b(32);
+    config.files = setup.files;
     config.server.allowed_origins = vec!["https://friend.test".to_owned()];
     let config = Arc::new(config);
     let (store, sandbox): (Arc<dyn Store>, Arc<dyn SandboxDriver>) =
@@ -158,6 +174,12 @@ pub(super) async fn fixture()
     let sessions: Arc<dyn frontend::SessionProvider> = Arc::new(directory.clone());
     let closing = CancellationToken::new();
     let token = CurrentToken::fixed(BearerToken::new(TOKEN), &closing);
+    let workspaces = WorkspaceDirs {
+        root: dir.path().join("workspaces"),
+        shared: setup.shared_workspace.clone(),
+        uid: rustix::process::getuid().as_raw(),
+        gid: rustix::process::getgid().as_raw(),
+    };
     let services = WebServices {
         sockets: Arc::new(frontend::FrontendServices {
             sessions,
@@ -171,12 +193,7 @@ pub(super) async fn fixture()
         store: store.clone(),
         actor_registry: actor_registry.clone(),
         sandbox,
-        workspaces: WorkspaceDirs {
-            root: dir.path().join("workspaces"),
-            shared: None,
-            uid: rustix::process::getuid().as_raw(),
-            gid: rustix::process::getgid().as_raw(),
-        },
+        files: WorkspaceFiles::open(workspaces, dir.path().join("uploads")).expect("the directory is created"),
         models: gateway.models(),
         default_model: gateway.default_model(),
         config: config.clone(),
