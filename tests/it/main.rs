@@ -35,4 +35,5 @@ mod sweeps;
 mod transfers;
 mod upgrades;
 mod users;
+mod workspaces;
 mod ws_conformance;
