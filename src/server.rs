@@ -174,6 +174,7 @@ pub async fn start(config: Config) -> Result<RunningServer, StartError> {
         sessions: Arc::new(directory.clone()),
         store: store.clone(),
         actor_registry: actor_registry.clone(),
+        runs: data.runs(),
         closing: closing.clone(),
     });
     let sign_in_url = format!("http://{bound}/?token={}", token.expose());

@@ -30,7 +30,7 @@ const LAYERS: [&[&str]; 11] = [
 /// are above all others.
 #[rustfmt::skip]
 const INNER_LAYERS: &[(&str, &str)] = &[
-    ("session", "effect request_error spending title usage view < budget names transition < broadcast turn < journal_quota messages render < pending < actor < commit decide < handlers reports request restart < testkit"),
+    ("session", "effect request_error spending title usage view < budget names transition < broadcast turn < journal_quota messages render < pending < actor < commit decide < handlers reports restart terminals < request < testkit"),
     ("web", "assets wrong_tokens route_table < auth < error < request state < event_reads event_stream middleware < routes < openapi"),
 ];
 

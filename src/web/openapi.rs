@@ -162,7 +162,8 @@ const ERRORS: [DocumentedError; 10] = [
         status: StatusCode::CONFLICT,
         name: "Conflict",
         description: "The state of the session does not allow the request (`busy`, `already`, `wrong_state`, \
-                      `nothing_to_interrupt`, `ended`, `conflict`), or the key names another request (`id_reused`).",
+                      `nothing_to_interrupt`, `ended`, `conflict`), the name belongs to another terminal \
+                      (`name_taken`), or the key names another request (`id_reused`).",
         applies: |facts| facts.is_about_session && facts.is_write,
     },
     DocumentedError {

@@ -7,6 +7,7 @@ mod openapi;
 mod operators;
 mod pages;
 mod sessions;
+mod terminals;
 mod unreadable;
 
 use self::fixture::ApiReply;

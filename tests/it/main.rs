@@ -32,6 +32,7 @@ mod startup;
 mod storms;
 mod streams;
 mod sweeps;
+mod terminals;
 mod transfers;
 mod upgrades;
 mod users;

@@ -11,6 +11,7 @@ mod pauses;
 mod queue_limits;
 mod quota;
 mod sandboxes;
+mod terminals;
 
 use greenroom_protocol::{
     EventBody,

@@ -20,15 +20,17 @@ mod options;
 pub(super) mod page;
 mod sessions;
 pub(super) mod sockets;
+mod terminals;
 
 /// Returns all documented routes.
-pub(super) fn documented() -> [DocumentedRoutes; 8] {
+pub(super) fn documented() -> [DocumentedRoutes; 9] {
     [
         sessions::documented(),
         events::documented(),
         export::documented(),
         contents::documented(),
         files::documented(),
+        terminals::documented(),
         admin::documented(),
         options::documented(),
         health::documented(),

@@ -163,6 +163,7 @@ pub(super) async fn fixture()
             sessions,
             store: store.clone(),
             actor_registry: actor_registry.clone(),
+            runs: dir.path().join("run"),
             closing,
         }),
         directory,
