@@ -7,6 +7,7 @@ import { readFile } from "node:fs/promises";
 import { extname, join, normalize } from "node:path";
 import { fileURLToPath } from "node:url";
 import { WebSocketServer } from "ws";
+import { ScriptedFiles } from "./scriptedFiles.mjs";
 import { ScriptedSession } from "./scriptedSession.mjs";
 
 const PORT = Number(process.env.PORT ?? 3001);
@@ -28,6 +29,8 @@ const OPTIONS = {
 
 /** @type {Map<string, ScriptedSession>} */
 const sessions = new Map();
+/** @type {Map<string, ScriptedFiles>} */
+const workspaces = new Map();
 
 const server = createServer(async (request, response) => {
   const url = new URL(request.url, "http://dev");
@@ -46,11 +49,12 @@ async function api(request, response, url) {
   const answer = (status, body) => {
     response.writeHead(status, { "Content-Type": "application/json" }).end(body && JSON.stringify(body));
   };
-  if (request.method === "PUT") return request.resume().on("end", () => answer(201, {}));
-  let text = "";
-  for await (const chunk of request) text += chunk;
-  const body = text ? JSON.parse(text) : {};
+  const chunks = [];
+  for await (const chunk of request) chunks.push(chunk);
+  const bytes = Buffer.concat(chunks);
   const [, , noun, id, what] = url.pathname.split("/");
+  if (noun === "sessions" && /^(files(:move|:mkdir)?|archive)$/.test(what)) return workspaceOf(id).answer(request, response, url, bytes);
+  const body = bytes.length > 0 ? JSON.parse(bytes) : {};
 
   if (noun === "options") return answer(200, OPTIONS);
   if (noun === "admin" && id === "sandboxes") return answer(200, { items: sandboxes() });
@@ -65,6 +69,12 @@ async function api(request, response, url) {
   if (request.method === "DELETE" && url.searchParams.get("purge") === "true") sessions.delete(id);
   else if (request.method === "DELETE") session.end();
   return answer(200, session.record());
+}
+
+function workspaceOf(id) {
+  const workspace = workspaces.get(id) ?? new ScriptedFiles();
+  workspaces.set(id, workspace);
+  return workspace;
 }
 
 function create(task) {

@@ -3,6 +3,8 @@
 //! `cargo xtask test` runs these tests; `cargo test --test browser -- --ignored` runs them alone.
 //! Pictures of every screen are then in `shots/`.
 
+mod axe;
+mod files_tab;
 mod focus;
 mod hostile;
 mod keyboard;
