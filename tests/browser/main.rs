@@ -15,4 +15,5 @@ mod resilience;
 mod screens;
 mod sidebar;
 mod tabs;
+mod terminal_tab;
 mod workspace;

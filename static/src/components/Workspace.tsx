@@ -1,10 +1,11 @@
-// Workspace pane: plan, commands, files, raw frames.
+// Workspace pane: plan, commands, terminals, files, raw frames.
 
 import { useRef } from "preact/hooks";
 import type { LiveSession } from "../state/liveSession";
 import { commandsOf } from "../state/commands";
 import { FilesTab } from "../files/FilesTab";
 import { TABS, type PaneLayout, type WorkspaceTab } from "../state/layout";
+import { TerminalTab } from "../terminal/TerminalTab";
 import { CommandsTab } from "./CommandsTab";
 import { EventsTab } from "./EventsTab";
 import { Icon } from "./Icon";
@@ -16,10 +17,10 @@ interface WorkspaceProps {
   onChange: (layout: PaneLayout) => void;
 }
 
-const NAMES: Record<WorkspaceTab, string> = { plan: "Plan", commands: "Commands", files: "Files", events: "Events" };
+const NAMES: Record<WorkspaceTab, string> = { plan: "Plan", commands: "Commands", terminal: "Terminal", files: "Files", events: "Events" };
 
 /** Tabs that need the server. A recording has none. */
-const LIVE_TABS: readonly WorkspaceTab[] = ["files"];
+const LIVE_TABS: readonly WorkspaceTab[] = ["terminal", "files"];
 
 export function Workspace({ live, layout, onChange }: WorkspaceProps) {
   // First tab, chosen once after loading. A later change would redirect typed text.
@@ -97,6 +98,8 @@ function Panel({ live, tab }: { live: LiveSession; tab: WorkspaceTab }) {
       return <PlanTab live={live} />;
     case "commands":
       return <CommandsTab live={live} />;
+    case "terminal":
+      return <TerminalTab live={live} />;
     case "files":
       return <FilesTab live={live} />;
     case "events":
@@ -118,6 +121,7 @@ function Count({ live, tab }: { live: LiveSession; tab: WorkspaceTab }) {
       const count = commandsOf(rows).length;
       return count === 0 ? null : <span class="count">{count}</span>;
     }
+    case "terminal":
     case "files":
       return null;
     case "events":
