@@ -20,7 +20,7 @@ export function FileDialog({ files, request }: { files: FilesState; request: Fil
       close();
       await tree.refresh();
       if (!created) return;
-      tree.reveal(created);
+      await tree.reveal(created);
       const row = tree.rows.peek().find(({ key }) => key === keyOfPath(created));
       if (row?.kind === "entry" && row.entry.kind === "file") files.show(row.entry);
     } catch (error) {

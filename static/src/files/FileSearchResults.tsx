@@ -12,7 +12,7 @@ import { WorkspaceIcon } from "./WorkspaceIcon";
 export function FileSearchResults({ files, result }: { files: FilesState; result: SearchResult }) {
   const { entries, searching, cursor, problem } = result;
   const choose = (entry: FileEntry) => {
-    files.tree.reveal(entry);
+    void files.tree.reveal(entry);
     if (entry.kind === "directory") files.search.type("");
     else files.show(entry);
   };

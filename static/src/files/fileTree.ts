@@ -78,8 +78,8 @@ export class FileTree {
     void this.load(entry);
   }
 
-  /** Opens all directories above an entry. */
-  reveal(entry: WorkspacePath): void {
+  /** Opens all directories above an entry. Resolves after they have loaded. */
+  async reveal(entry: WorkspacePath): Promise<void> {
     const open = new Map(this.open.peek());
     const missing: WorkspacePath[] = [];
     for (let level = parentOf(entry); level.path !== ""; level = parentOf(level)) {
@@ -87,8 +87,8 @@ export class FileTree {
       open.set(keyOfPath(level), level);
     }
     this.open.value = open;
-    for (const level of missing) void this.load(level);
     this.active.value = keyOfPath(entry);
+    await Promise.all(missing.map((level) => this.load(level)));
   }
 
   /** Loads the next entries of a directory. */

@@ -198,8 +198,7 @@ export class EmulatorScreen {
 
   /** Draws on the GPU if there is one. Software would be slower than elements. */
   private async useGpu(): Promise<void> {
-    const probe = document.createElement("canvas").getContext("webgl2", { failIfMajorPerformanceCaveat: true });
-    if (!probe) return;
+    if (!hasGpu()) return;
     const { WebglAddon } = await import("@xterm/addon-webgl");
     if (!this.host.isConnected) return;
     try {
@@ -210,6 +209,14 @@ export class EmulatorScreen {
       // The renderer that draws elements stays.
     }
   }
+}
+
+/** Detects a real GPU. Some browsers draw in software and report no caveat. */
+function hasGpu(): boolean {
+  const probe = document.createElement("canvas").getContext("webgl2", { failIfMajorPerformanceCaveat: true });
+  const names = probe?.getExtension("WEBGL_debug_renderer_info");
+  if (!probe || !names) return false;
+  return !/swiftshader|llvmpipe|software|basic render/i.test(String(probe.getParameter(names.UNMASKED_RENDERER_WEBGL)));
 }
 
 let isAdopted = false;
