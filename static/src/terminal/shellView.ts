@@ -124,8 +124,8 @@ export class ShellView {
 }
 
 /**
- * Reports if a new terminal takes the focus. It would trap arrow keys that walk through the tabs, and
- * open the keyboard of a touch screen.
+ * Reports if a new terminal takes the focus. It would trap arrow keys that walk through the tabs,
+ * and open the keyboard of a touch screen.
  */
 function mayTakeFocus(): boolean {
   return !isTouchScreen() && document.activeElement?.matches("[role=tab]:focus-visible") !== true;
