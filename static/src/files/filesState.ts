@@ -36,7 +36,13 @@ export class FilesState {
     const before = this.opened.peek();
     if (before && keyOfPath(before.entry) === keyOfPath(entry)) return before.listed(entry.etag);
     before?.close();
-    this.opened.value = new OpenedFile(this.session, entry);
+    const file = new OpenedFile(this.session, entry);
+    // The person's own change is no news.
+    file.onSaved = (etag) => {
+      this.tree.seen.look({ ...entry, etag });
+      this.tree.refreshSoon();
+    };
+    this.opened.value = file;
   }
 
   closeFile(): void {

@@ -49,6 +49,8 @@ export class OpenedFile {
   readonly edit = signal<FileEdit | null>(null);
   /** True after the file changed on the server while it was shown. */
   readonly isOutdated = signal(false);
+  /** Called after each save, with the new tag. */
+  onSaved: (etag: string | null) => void = () => {};
   private etag: string | null = null;
   private decoder = new TextDecoder("utf-8", { ignoreBOM: true });
   private closing = new AbortController();
@@ -195,6 +197,7 @@ export class OpenedFile {
   private saved(text: string, sent: FileEdit, etag: string | null): void {
     const size = new TextEncoder().encode(text).length;
     this.etag = etag;
+    this.onSaved(etag);
     batch(() => {
       this.isOutdated.value = false;
       this.view.value = { kind: "text", text, loaded: size, total: size, loading: false };
