@@ -14,7 +14,7 @@ const RUN: &str = r#"
         .flatMap(({ id, help, nodes }) => nodes.map(({ target }) => `${id} (${help}): ${target}`))));
 "#;
 
-/// Checks that axe has no serious finding, in both themes, wide and narrow. Takes a picture of each.
+/// Checks that axe has no serious finding, in both themes, wide and narrow. Takes pictures.
 pub(crate) async fn check_in_all_looks(page: &BrowserPage<'_>, name: &str) {
     let axe = Path::new(env!("CARGO_MANIFEST_DIR")).join("static/node_modules/axe-core/axe.min.js");
     let axe = std::fs::read_to_string(axe).expect("axe-core is among the packages of the UI (`npm ci` in `static/`)");
