@@ -6,7 +6,7 @@
 //!   lock  node  token  greenroom.toml
 //!   browsers.json                         signed-in browsers, without their secrets
 //!   purged_spending.jsonl                 cost of purged sessions
-//!   journal/  sandboxes/  drivers/        for this server only
+//!   journal/  sandboxes/  drivers/  uploads/   for this server only
 //!   run/  workspaces/  homes/             one directory per session, mounted into its sandbox
 //!   bin/                                  the agent's binaries, mounted read-only into sandboxes
 //! ```
@@ -87,10 +87,11 @@ pub struct DataDir {
 
 /// Subdirectories with their modes. From outside, the data directory's own mode keeps sandbox users
 /// out. The modes here apply to mounts inside a sandbox.
-const SUBDIRECTORIES: [(&str, u32); 7] = [
+const SUBDIRECTORIES: [(&str, u32); 8] = [
     ("journal", 0o700),
     ("sandboxes", 0o700),
     ("drivers", 0o700),
+    ("uploads", 0o700),
     ("run", 0o711),
     ("workspaces", 0o711),
     ("homes", 0o711),
@@ -178,6 +179,11 @@ impl DataDir {
     /// Records of the last sandbox driver of each session.
     pub fn drivers(&self) -> PathBuf {
         self.path.join("drivers")
+    }
+
+    /// Records of names that the server gave to unfinished uploads and removals.
+    pub fn uploads(&self) -> PathBuf {
+        self.path.join("uploads")
     }
 
     /// Programs that run from here: the agents, and the jailer of the process driver.

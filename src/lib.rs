@@ -21,6 +21,7 @@
 //! | [`store`] | journal: append-only log on disk, with an index |
 //! | `greenroom_jailer` | crate `agent/jailer`: builds a process jail, and outlives the server |
 //! | [`sandbox`] | port to the sandboxes, and a registry of drivers: Docker, process jails |
+//! | [`files`] | files of the workspaces: lists, downloads, uploads, archives |
 //! | [`gateway`] | proxy to the model providers; only holder of model keys |
 //! | [`session`] | **Session actor**: decides by pure rules, appends to the journal, publishes |
 //! | [`frontend`] | FrontendSocket actor: one attached client, as a cursor over the journal |
@@ -51,6 +52,7 @@ pub mod config;
 pub mod data;
 pub mod directory;
 pub mod doctor;
+pub mod files;
 pub mod frontend;
 pub mod gateway;
 pub mod link;

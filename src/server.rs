@@ -13,6 +13,7 @@ use crate::{
     config::{Config, ServerConfig, TlsFiles, TlsSetting},
     data::{Browsers, CurrentToken, DataDir, DataError, NodeClaim},
     directory::{self, Directory, ShutDown},
+    files::WorkspaceFiles,
     frontend,
     gateway::{Gateway, GatewayError, ModelCapabilities},
     link::{self, AgentLink},
@@ -124,6 +125,7 @@ pub async fn start(config: Config) -> Result<RunningServer, StartError> {
     let (uid, gid) = config.sandbox.user();
     let shared = config.sandbox.shared_workspace().map(Into::into);
     let workspaces = WorkspaceDirs { root: data.workspaces(), shared, uid, gid };
+    let files = WorkspaceFiles::open(workspaces.clone(), data.uploads())?;
     let volumes = config.sandbox.volumes.clone();
     // Each session reports the same when its sandbox starts. A volume that hangs delays no start.
     std::thread::spawn(move || {
@@ -139,7 +141,7 @@ pub async fn start(config: Config) -> Result<RunningServer, StartError> {
         actor_registry: actor_registry.clone(),
         dirs: link::SessionDirs {
             runs: data.runs(),
-            workspaces: workspaces.clone(),
+            workspaces,
             homes: SandboxHomes::open(data.homes(), &config.sandbox)?,
             agent: data.install_agent(AGENT_BINARY)?,
         },
@@ -186,6 +188,7 @@ pub async fn start(config: Config) -> Result<RunningServer, StartError> {
         sessions: Arc::new(directory.clone()),
         store: store.clone(),
         actor_registry: actor_registry.clone(),
+        runs: data.runs(),
         closing: closing.clone(),
     });
     let sign_in_url = format!("{}/?token={}", config.server.address(bound), token.expose());
@@ -202,7 +205,7 @@ pub async fn start(config: Config) -> Result<RunningServer, StartError> {
         store,
         actor_registry,
         sandbox: sandbox.clone(),
-        workspaces,
+        files,
         models: gateway.models(),
         default_model: gateway.default_model(),
         config,

@@ -15,6 +15,31 @@ const SHARED = "globalThis.greenroom";
 /** Icons of the tab: plain, working, waiting, failed, and finished unseen. */
 const ICONS = ["favicon.svg", "favicon-working.svg", "favicon-waiting.svg", "favicon-failed.svg", "favicon-done.svg"];
 
+/** Changes to the terminal emulator: text in its file, replacement, and number of places. */
+const EMULATOR_CHANGES = [
+  // The content policy blocks style elements. `src/terminal/adoptedStyle.ts` replaces them.
+  ['createElement("style")', 'createElement("adopted-style")', 3],
+  // The policy blocks this way to set styles, but not the one through the object model.
+  ['t.setAttribute("style",', 'Reflect.set(t.style,"cssText",', 1],
+];
+
+/** Makes the emulator work under the page's content policy, and its style sheet a text. */
+const emulatorPlugin = {
+  name: "emulator",
+  setup({ onLoad }) {
+    onLoad({ filter: /@xterm\/xterm\/lib\/xterm\.mjs$/ }, async ({ path }) => {
+      let contents = await readFile(path, "utf8");
+      for (const [text, replacement, places] of EMULATOR_CHANGES) {
+        const parts = contents.split(text);
+        if (parts.length !== places + 1) throw new Error(`${path} has \`${text}\` ${parts.length - 1} times, not ${places}: adapt EMULATOR_CHANGES`);
+        contents = parts.join(replacement);
+      }
+      return { contents, loader: "js" };
+    });
+    onLoad({ filter: /@xterm\/xterm\/css\/xterm\.css$/ }, async ({ path }) => ({ contents: await readFile(path, "utf8"), loader: "text" }));
+  },
+};
+
 const root = dirname(fileURLToPath(import.meta.url));
 process.chdir(root);
 
@@ -27,6 +52,7 @@ const shared = {
   loader: { ".svg": "text" },
   charset: "utf8",
   logLevel: "warning",
+  plugins: [emulatorPlugin],
 };
 
 if (process.argv.includes("--tests")) await buildTests();

@@ -19,6 +19,11 @@ pub struct AgentPaths {
 }
 
 impl AgentPaths {
+    /// Socket at which the agent serves its terminals.
+    pub fn terminal_socket(&self) -> PathBuf {
+        self.agent_socket.with_file_name(sandbox_paths::TERMINAL_SOCKET_NAME)
+    }
+
     /// File with the reports that an agent without a server left for the next server.
     pub fn saved_reports(&self) -> PathBuf {
         self.executed_ids.with_file_name(".greenroom-reports")

@@ -4,6 +4,7 @@
 use std::{
     collections::{HashSet, VecDeque},
     panic::AssertUnwindSafe,
+    path::PathBuf,
     sync::{Arc, Mutex, MutexGuard},
     time::Duration,
 };
@@ -224,6 +225,12 @@ impl Dispatcher {
     pub fn orphan_after(&self) -> Option<Duration> {
         let settings = self.0.settings.lock().unwrap_or_else(|poisoned| poisoned.into_inner());
         settings.orphan_after_s.map(Duration::from_secs)
+    }
+
+    /// Returns the working directory of the session.
+    pub fn directory(&self) -> PathBuf {
+        let settings = self.0.settings.lock().unwrap_or_else(|poisoned| poisoned.into_inner());
+        PathBuf::from(&settings.directory)
     }
 
     /// Replaces the settings. They apply from the next model step or user action on.

@@ -17,6 +17,7 @@
 //! | [`processes`] | commands in process groups of their own; kills everything they started |
 //! | `leftover_watch` | reports the processes that commands left behind |
 //! | `threads` | work off the agent's only thread, such as slow file systems |
+//! | [`terminals`] | shells of the user: a socket, a screen and a pseudo-terminal for each |
 //! | [`gateway`] | a loopback port through which any program reaches the model gateway |
 //! | [`clock`] | timeouts that stand still while the sandbox is paused |
 //! | [`headtail`] | long texts in little memory |
@@ -39,6 +40,7 @@ pub mod outgoing;
 pub mod processes;
 pub mod saved_reports;
 pub mod terminal_text;
+pub mod terminals;
 mod threads;
 mod tls;
 pub mod tools;
@@ -53,7 +55,7 @@ use tokio::{
 
 use crate::{
     agent_paths::AgentPaths, dispatcher::Dispatcher, outgoing::OutgoingQueue, processes::ChildProcesses,
-    turn::TurnDrivers,
+    terminals::Terminals, turn::TurnDrivers,
 };
 
 /// Idle time after which the agent releases memory that only work needs.
@@ -87,7 +89,10 @@ pub async fn run(paths: AgentPaths) -> io::Result<AgentEnd> {
     let processes = ChildProcesses::new(gateway_url)?;
     let outgoing = OutgoingQueue::resuming(&paths.saved_reports());
     let dispatcher = Dispatcher::new(outgoing.clone(), processes.clone(), &paths, TurnDrivers::new(&paths));
+    let terminal_socket = paths.terminal_socket();
+    let terminals = Terminals::new(processes.clone(), dispatcher.clone());
     let result = tokio::select! {
+        result = terminals::listen(&terminal_socket, terminals) => result.map(|()| AgentEnd::Terminated),
         result = link::listen(&paths.agent_socket, dispatcher.clone(), outgoing.clone()) => result.map(|()| AgentEnd::Terminated),
         never = release_memory_when_idle(&dispatcher) => match never {},
         never = leftover_watch::report_leftovers(&processes, &outgoing) => match never {},

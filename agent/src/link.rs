@@ -79,7 +79,12 @@ pub async fn listen(path: &Path, dispatcher: Dispatcher, outgoing: OutgoingQueue
     }
 }
 
-fn bind(path: &Path) -> io::Result<UnixListener> {
+/// Binds a listening socket at `path`, which appears only when it accepts connections. Replaces
+/// what an earlier start left there.
+///
+/// # Errors
+/// Fails if the socket cannot be made at `path`.
+pub(crate) fn bind(path: &Path) -> io::Result<UnixListener> {
     let temporary = path.with_extension("new");
     for old in [&temporary, path] {
         match fs::remove_file(old) {

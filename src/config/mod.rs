@@ -10,6 +10,7 @@ use bytesize::ByteSize;
 use greenroom_protocol::link::ReasoningEffort;
 use serde::Deserialize;
 
+mod files;
 mod layers;
 mod load;
 mod network;
@@ -17,6 +18,7 @@ mod prices;
 mod sandbox;
 mod value;
 
+pub use files::{FileTypePattern, FilesConfig};
 pub use layers::SettingOrigin;
 pub use load::{ConfigError, ConfigSources};
 pub use network::{BasePath, TlsFiles, TlsSetting, TrustedProxies};
@@ -35,6 +37,7 @@ pub struct Config {
     pub gateway: GatewayConfig,
     pub budget: BudgetConfig,
     pub quota: QuotaConfig,
+    pub files: FilesConfig,
     pub sweeper: SweeperConfig,
     pub log: LogConfig,
 }
@@ -354,6 +357,11 @@ impl Config {
                 self.server.max_body >= ByteSize::kib(16),
                 "server.max_body",
                 "must be at least 16KiB, which a request needs",
+            ),
+            (
+                (1..=FilesConfig::MAX_FILES_LIMIT).contains(&self.files.max_files),
+                "files.max_files",
+                "must be 1 to 1000; each file of an upload holds a descriptor",
             ),
             (
                 self.server.token.is_valid_token(),

@@ -15,10 +15,11 @@ mod event_pull;
 mod frames;
 mod reject;
 mod socket;
+mod terminal;
 #[cfg(test)]
 pub(crate) mod tests;
 
-use std::{sync::Arc, time::Duration};
+use std::{path::PathBuf, sync::Arc, time::Duration};
 
 use actix::{Addr, Recipient};
 use actix_web::{HttpRequest, HttpResponse, web::Payload};
@@ -35,6 +36,7 @@ pub use self::{
     connection::connection_end,
     event_pull::{EventPull, PulledItem},
     reject::reject,
+    terminal::{TerminalQuery, TerminalRequestError, open_terminal, request_terminals},
 };
 use crate::{
     actor_registry::{ActorKind, ActorRegistry},
@@ -78,6 +80,8 @@ pub struct FrontendServices {
     pub sessions: Arc<dyn SessionProvider>,
     pub store: Arc<dyn Store>,
     pub actor_registry: ActorRegistry,
+    /// Parent of the run directories, with the sockets of terminals.
+    pub runs: PathBuf,
     /// Cancelled when the server shuts down.
     pub closing: CancellationToken,
 }
@@ -102,10 +106,10 @@ async fn subscribe(
 
 /// Returns the number of clients attached to a session, over any kind of connection.
 ///
-/// A chat counts as the event stream through which it reads.
+/// A chat counts as the event stream through which it reads. Each terminal counts too.
 pub fn attached_clients(actor_registry: &ActorRegistry, session: SessionId) -> usize {
     let id = session.to_string();
-    [ActorKind::FrontendSocket, ActorKind::EventStream]
+    [ActorKind::FrontendSocket, ActorKind::EventStream, ActorKind::TerminalSocket]
         .into_iter()
         .map(|kind| actor_registry.count(kind, Some(&id)))
         .sum()

@@ -31,7 +31,6 @@ pub mod driver_migration;
 pub mod drivers;
 mod engine_sockets;
 mod homes;
-mod incoming_file;
 mod keyed_mutex;
 mod process;
 pub mod remove_tree;
@@ -44,14 +43,12 @@ mod workspace;
 pub use driver_migration::{DriverMigration, SandboxLocations};
 pub use drivers::SandboxNode;
 pub use homes::{SandboxHome, SandboxHomes};
-pub use incoming_file::{ExistingFilePolicy, IncomingFile, UploadOutcome};
 pub use keyed_mutex::KeyedMutex;
 pub use run_dir::RunDir;
 pub use tree_owner::change_owner;
 pub use volume_exposure::{DataDirExposed, check_volumes_exclude};
 pub use volume_warnings::{VolumeWarning, volume_warnings};
-pub(crate) use workspace::WorkspacePathSchema;
-pub use workspace::{InnerPath, InvalidInnerPath, WorkspaceDirs, session_dir};
+pub use workspace::{WorkspaceDirs, session_dir};
 
 /// Specification of one sandbox.
 ///

@@ -42,7 +42,11 @@ pub async fn remove_trees(trees: Vec<PathBuf>) -> io::Result<()> {
     removed.await.unwrap_or_else(|e| Err(io::Error::other(e)))
 }
 
-fn remove_tree(tree: &Path) -> io::Result<()> {
+/// Removes a tree with its content. A missing tree is no error.
+///
+/// # Errors
+/// As for [`remove_trees`].
+pub fn remove_tree(tree: &Path) -> io::Result<()> {
     if try_unlink(CWD, tree)? {
         return Ok(());
     }

@@ -1,7 +1,7 @@
 //! Run directory: two sockets that a server and a sandbox share, each in a directory of its own.
 //!
 //! ```text
-//! <run>/<session>/agent/    the sandbox writes here (agent.sock); treated as hostile
+//! <run>/<session>/agent/    the sandbox writes here (agent.sock, terminal.sock); hostile
 //! <run>/<session>/gateway/  the server writes here (gateway.sock); read-only inside
 //! ```
 //!
@@ -17,6 +17,7 @@ use std::{
     path::{Path, PathBuf},
 };
 
+use greenroom_protocol::sandbox_paths::TERMINAL_SOCKET_NAME;
 use rustix::fs::{Mode, OFlags, openat};
 use tokio::net::{UnixListener, UnixStream};
 
@@ -61,17 +62,30 @@ impl RunDir {
 
     /// Connects to the agent's socket.
     ///
-    /// A symbolic link in place of the socket is not followed. So a sandbox cannot make the server
-    /// connect to another socket of the host.
-    ///
     /// # Errors
     /// Fails if the socket is missing, is not a socket, or refuses the connection.
     pub async fn dial_agent(&self) -> io::Result<UnixStream> {
+        self.dial("agent.sock").await
+    }
+
+    /// Connects to the socket of the agent's terminals.
+    ///
+    /// # Errors
+    /// Fails as [`dial_agent`](Self::dial_agent) does.
+    pub async fn dial_terminals(&self) -> io::Result<UnixStream> {
+        self.dial(TERMINAL_SOCKET_NAME).await
+    }
+
+    /// Connects to a socket that the sandbox has made.
+    ///
+    /// A symbolic link in place of the socket is not followed. So a sandbox cannot make the server
+    /// connect to another socket of the host.
+    async fn dial(&self, name: &str) -> io::Result<UnixStream> {
         let dir = open_dir(&self.agent())?;
-        let socket = openat(&dir, "agent.sock", OFlags::PATH | OFlags::NOFOLLOW | OFlags::CLOEXEC, Mode::empty())?;
+        let socket = openat(&dir, name, OFlags::PATH | OFlags::NOFOLLOW | OFlags::CLOEXEC, Mode::empty())?;
         let through = by_descriptor(&socket);
         if !fs::metadata(&through)?.file_type().is_socket() {
-            return Err(io::Error::new(io::ErrorKind::InvalidData, "`agent.sock` is not a socket"));
+            return Err(io::Error::new(io::ErrorKind::InvalidData, format!("`{name}` is not a socket")));
         }
         UnixStream::connect(through).await
     }
@@ -129,8 +143,11 @@ mod tests {
     async fn dial_follows_no_link_in_place_of_socket() {
         let (_temp, run) = run_dir();
         let _gateway = run.bind_gateway().expect("socket binds below a path of more than 107 bytes");
-        std::os::unix::fs::symlink(run.gateway().join("gateway.sock"), run.agent().join("agent.sock")).expect("a link");
+        for name in ["agent.sock", TERMINAL_SOCKET_NAME] {
+            std::os::unix::fs::symlink(run.gateway().join("gateway.sock"), run.agent().join(name)).expect("a link");
+        }
         assert!(run.dial_agent().await.is_err());
+        assert!(run.dial_terminals().await.is_err());
     }
 
     #[tokio::test]

@@ -49,7 +49,7 @@ impl Session {
     }
 
     /// Decides about a requested input. The answer arrives when the transition is on disk.
-    fn handle_request(
+    pub(super) fn handle_request(
         &mut self,
         input: SessionInput,
         key: Option<IdempotencyKey>,

@@ -35,6 +35,7 @@ mod request;
 mod request_error;
 mod restart;
 mod spending;
+mod terminals;
 #[cfg(test)]
 pub(crate) mod testkit;
 mod title;
@@ -54,6 +55,7 @@ pub use self::{
     request_error::RequestError,
     restart::{initial_state, turn_start_seq},
     spending::{ServerSpending, SpendingError},
+    terminals::{StartForTerminal, TerminalsListed},
     turn::{IdempotencyKey, request_digest},
     view::SessionView,
 };

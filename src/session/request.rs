@@ -11,6 +11,7 @@ use super::{
     actor::Session,
     messages::{End, Interrupt, Pause, Relay, Resume, Stop, UpdateMetadata},
     request_error::RequestError,
+    terminals::{StartForTerminal, TerminalsListed},
 };
 
 /// Reason why a request has no answer.
@@ -56,7 +57,7 @@ macro_rules! impl_session_request {
         })+
     };
 }
-impl_session_request!(Relay, Interrupt, Pause, Resume, Stop, End, UpdateMetadata);
+impl_session_request!(Relay, Interrupt, Pause, Resume, Stop, End, UpdateMetadata, StartForTerminal, TerminalsListed);
 
 /// Message in a mailbox. An unprocessed message returns to its sender when the envelope is dropped.
 struct Envelope<M> {

@@ -78,7 +78,8 @@ pub(super) enum RequestBodyKind {
     /// No body and no content type.
     None,
     Json,
-    /// Body of a `PUT`. No form can send a `PUT`, and a page of another origin needs a preflight.
+    /// Body of a `PUT`, or a form with files at the address of uploads. A page of another origin
+    /// needs a preflight for a `PUT`, and names its origin with a form.
     File,
     Other,
 }

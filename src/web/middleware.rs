@@ -139,7 +139,7 @@ fn decide(auth: &Auth, req: &ServiceRequest) -> (AuthDecision, AccessGrant) {
         secret,
         ticket: query_value(req.query_string(), "ticket").filter(|_| *req.method() == Method::GET),
         address: &address,
-        body: body_kind(req.method(), req.headers()),
+        body: if is_file_form(req) { RequestBodyKind::File } else { body_kind(req.method(), req.headers()) },
     };
     let decision = auth.authorize(&facts);
     let proof = match &decision {
@@ -243,6 +243,14 @@ fn body_kind(method: &Method, headers: &HeaderMap) -> RequestBodyKind {
     }
 }
 
+/// Returns true for an upload of several files, which is a form.
+fn is_file_form(req: &ServiceRequest) -> bool {
+    let kind = optional_header(req.headers(), header::CONTENT_TYPE).unwrap_or_default();
+    let is_form = kind.split(';').next().is_some_and(|it| it.trim().eq_ignore_ascii_case("multipart/form-data"));
+    let path = req.match_info().as_str();
+    is_form && *req.method() == Method::POST && path.starts_with("/api/sessions/") && path.ends_with("/files")
+}
+
 /// Returns the token of an `Authorization` header. Another scheme yields an empty token.
 fn bearer_token(value: &str) -> &str {
     match value.split_once(' ') {
@@ -262,7 +270,7 @@ const PREFLIGHT_HEADERS: [(HeaderName, &str); 3] = [
     (header::ACCESS_CONTROL_ALLOW_METHODS, "GET, POST, PUT, PATCH, DELETE"),
     (
         header::ACCESS_CONTROL_ALLOW_HEADERS,
-        "authorization, content-type, idempotency-key, if-none-match, last-event-id",
+        "authorization, content-type, idempotency-key, if-match, if-none-match, last-event-id",
     ),
     (header::ACCESS_CONTROL_MAX_AGE, "600"),
 ];
@@ -324,8 +332,13 @@ pub(super) async fn security_headers(
 }
 
 fn add_security_headers(headers: &mut HeaderMap) {
+    // A browser enforces each of several policies, so an answer can be restricted further.
+    let own_policy = headers.remove(header::CONTENT_SECURITY_POLICY).next();
     for (name, value) in SECURITY_HEADERS {
         headers.insert(HeaderName::from_static(name), HeaderValue::from_static(value));
+    }
+    if let Some(policy) = own_policy {
+        headers.append(header::CONTENT_SECURITY_POLICY, policy);
     }
     if !headers.contains_key(header::CACHE_CONTROL) {
         headers.insert(header::CACHE_CONTROL, HeaderValue::from_static("no-store"));

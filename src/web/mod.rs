@@ -115,6 +115,7 @@ fn register(app: &mut ServiceConfig, services: Data<WebServices>, auth: Data<Aut
     table
         .undocumented(readable("/ws", sockets::session))
         .undocumented(readable("/ws/sessions/{id}/chat", sockets::chat))
+        .undocumented(readable("/ws/sessions/{id}/terminal", sockets::terminal))
         .undocumented(readable("/api/openapi.json", openapi::document))
         .undocumented(web::resource("/api/docs").to(page::serve))
         // Last: takes each address below `/api` that has no route.

@@ -13,7 +13,7 @@ use utoipa::{
 };
 
 use super::{error::ErrorAnswer, request::IdempotencyKeySchema, routes, state::WebServices};
-use crate::{api_schema::wire_schemas, sandbox::WorkspacePathSchema, store::SessionId};
+use crate::{api_schema::wire_schemas, files::WorkspacePathSchema, store::SessionId};
 
 #[derive(OpenApi)]
 #[openapi(
@@ -163,7 +163,8 @@ const ERRORS: [DocumentedError; 10] = [
         status: StatusCode::CONFLICT,
         name: "Conflict",
         description: "The state of the session does not allow the request (`busy`, `already`, `wrong_state`, \
-                      `nothing_to_interrupt`, `ended`, `conflict`), or the key names another request (`id_reused`).",
+                      `nothing_to_interrupt`, `ended`, `conflict`), the name belongs to another terminal \
+                      (`name_taken`), or the key names another request (`id_reused`).",
         applies: |facts| facts.is_about_session && facts.is_write,
     },
     DocumentedError {

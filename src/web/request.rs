@@ -29,7 +29,7 @@ use utoipa::{
 use super::error::{ApiError, bad_query};
 use crate::{
     api_schema::{api_schema, text},
-    sandbox::{InnerPath, InvalidInnerPath, WorkspacePathSchema},
+    files::{InnerPath, InvalidInnerPath, PathForm, WorkspacePathSchema},
     store::{Seq, SessionId},
 };
 
@@ -75,12 +75,9 @@ impl IntoParams for SessionPath {
     }
 }
 
-/// File of a workspace that the path names.
-pub(super) struct FilePath {
-    /// Path as the client named it.
-    pub text: String,
-    pub inner: InnerPath,
-}
+/// Entry of a workspace that the path names. With `encoded=true` in the query, the path is
+/// percent-encoded inside its segments.
+pub(super) struct FilePath(pub InnerPath);
 
 impl FromRequest for FilePath {
     type Error = ApiError;
@@ -89,11 +86,11 @@ impl FromRequest for FilePath {
     fn from_request(req: &HttpRequest, _: &mut Payload) -> Self::Future {
         // The router leaves an encoded `/` and `%` as they are. The middleware has rejected bytes
         // that are no UTF-8.
-        let text = percent_decode_str(req.match_info().query("path")).decode_utf8_lossy().into_owned();
-        ready(match text.parse() {
-            Ok(inner) => Ok(FilePath { text, inner }),
-            Err(invalid) => Err(ApiError::invalid(InvalidInnerPath::to_string(&invalid))),
-        })
+        let text = percent_decode_str(req.match_info().query("path")).decode_utf8_lossy();
+        let mut query = form_urlencoded::parse(req.query_string().as_bytes());
+        let form = PathForm::of(query.any(|(name, value)| name == "encoded" && value == "true"));
+        let parsed = InnerPath::parse(&text, form);
+        ready(parsed.map(FilePath).map_err(|invalid| ApiError::invalid(InvalidInnerPath::to_string(&invalid))))
     }
 }
 
@@ -103,7 +100,7 @@ impl IntoParams for FilePath {
             .name("path")
             .parameter_in(ParameterIn::Path)
             .required(Required::True)
-            .description(Some("File of the workspace, such as `uploads/plan.pdf`."))
+            .description(Some("Entry of the workspace, such as `uploads/plan.pdf`."))
             .schema(Some(Ref::from_schema_name(WorkspacePathSchema::name())));
         vec![path.build()]
     }

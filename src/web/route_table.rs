@@ -37,6 +37,14 @@ pub(super) struct DocumentedHandler {
     pub head: Route,
 }
 
+impl DocumentedRoutes {
+    /// Returns the routes of two modules as those of one.
+    pub(super) fn merge(mut self, other: DocumentedRoutes) -> DocumentedRoutes {
+        self.handlers.extend(other.handlers);
+        DocumentedRoutes { document: self.document.merge_from(other.document), handlers: self.handlers }
+    }
+}
+
 /// Declares `documented()`, the documented routes of a module.
 ///
 /// Lists handlers with `#[utoipa::path]`. A handler for `GET` also takes `HEAD`, which the document

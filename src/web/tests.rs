@@ -2,6 +2,7 @@ mod access;
 mod browsers;
 mod contract;
 mod errors;
+mod file_changes;
 mod files;
 mod fixture;
 mod openapi;
@@ -9,6 +10,7 @@ mod operators;
 mod pages;
 mod search;
 mod sessions;
+mod terminals;
 mod unreadable;
 
 use self::fixture::ApiReply;

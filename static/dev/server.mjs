@@ -7,7 +7,9 @@ import { readFile } from "node:fs/promises";
 import { extname, join, normalize } from "node:path";
 import { fileURLToPath } from "node:url";
 import { WebSocketServer } from "ws";
+import { ScriptedFiles } from "./scriptedFiles.mjs";
 import { ScriptedSession } from "./scriptedSession.mjs";
+import { ScriptedTerminal } from "./scriptedTerminal.mjs";
 
 const PORT = Number(process.env.PORT ?? 3001);
 const DIST = fileURLToPath(new URL("../dist/", import.meta.url));
@@ -28,6 +30,10 @@ const OPTIONS = {
 
 /** @type {Map<string, ScriptedSession>} */
 const sessions = new Map();
+/** @type {Map<string, ScriptedFiles>} */
+const workspaces = new Map();
+/** @type {Map<string, Map<string, ScriptedTerminal>>} */
+const terminals = new Map();
 
 const server = createServer(async (request, response) => {
   const url = new URL(request.url, "http://dev");
@@ -46,11 +52,12 @@ async function api(request, response, url) {
   const answer = (status, body) => {
     response.writeHead(status, { "Content-Type": "application/json" }).end(body && JSON.stringify(body));
   };
-  if (request.method === "PUT") return request.resume().on("end", () => answer(201, {}));
-  let text = "";
-  for await (const chunk of request) text += chunk;
-  const body = text ? JSON.parse(text) : {};
-  const [, , noun, id, what] = url.pathname.split("/");
+  const chunks = [];
+  for await (const chunk of request) chunks.push(chunk);
+  const bytes = Buffer.concat(chunks);
+  const [, , noun, id, what, name] = url.pathname.split("/");
+  if (noun === "sessions" && /^(files(:move|:mkdir)?|archive)$/.test(what)) return workspaceOf(id).answer(request, response, url, bytes);
+  const body = bytes.length > 0 ? JSON.parse(bytes) : {};
 
   if (noun === "options") return answer(200, OPTIONS);
   if (noun === "admin" && id === "sandboxes") return answer(200, { items: sandboxes() });
@@ -60,11 +67,44 @@ async function api(request, response, url) {
   if (!id) return answer(200, list(url.searchParams));
   const session = sessions.get(id);
   if (!session) return answer(404, error("not_found", `no session \`${id}\``));
+  if (what === "terminals") return answer(200, changeTerminals(request.method, id, name, body));
   if (what === "events") return answer(200, session.eventsOf(url.searchParams));
   if (request.method === "PATCH") session.change(body);
   if (request.method === "DELETE" && url.searchParams.get("purge") === "true") sessions.delete(id);
   else if (request.method === "DELETE") session.end();
   return answer(200, session.record());
+}
+
+function workspaceOf(id) {
+  const workspace = workspaces.get(id) ?? new ScriptedFiles();
+  workspaces.set(id, workspace);
+  return workspace;
+}
+
+function terminalsOf(id) {
+  const open = terminals.get(id) ?? new Map();
+  terminals.set(id, open);
+  return open;
+}
+
+function terminalOf(id, name) {
+  const open = terminalsOf(id);
+  const terminal = open.get(name) ?? new ScriptedTerminal(name, () => open.delete(terminal.name));
+  open.set(name, terminal);
+  return terminal;
+}
+
+/** Lists, renames or closes terminals, and returns those that are left. */
+function changeTerminals(method, id, name, body) {
+  const open = terminalsOf(id);
+  const terminal = open.get(name);
+  if (terminal && method === "DELETE") terminal.end({ code: 0, signal: "SIGHUP" });
+  if (terminal && method === "PATCH") {
+    open.delete(name);
+    open.set((terminal.name = body.name), terminal);
+    for (const socket of terminal.clients.keys()) terminal.control(socket, { type: "renamed", name: body.name });
+  }
+  return { items: [...open.values()].map((one) => one.record()) };
 }
 
 function create(task) {
@@ -104,11 +144,18 @@ function actors() {
 
 const error = (code, message) => ({ error: { code, message } });
 
-new WebSocketServer({ server, path: "/ws" }).on("connection", (socket, request) => {
-  const query = new URL(request.url, "http://dev").searchParams;
-  const session = sessions.get(query.get("session"));
-  if (!session) return socket.close(4404, "no such session");
-  session.attach(socket, Number(query.get("after") ?? 0));
+const sockets = new WebSocketServer({ noServer: true });
+
+server.on("upgrade", (request, stream, head) => {
+  const { pathname, searchParams: query } = new URL(request.url, "http://dev");
+  sockets.handleUpgrade(request, stream, head, (socket) => {
+    const [, , id] = /^\/ws(\/sessions\/([^/]+)\/terminal)?$/.exec(pathname) ?? [];
+    const session = sessions.get(id ?? query.get("session"));
+    if (!session) return socket.close(4404, "no such session");
+    if (id === undefined) return session.attach(socket, Number(query.get("after") ?? 0));
+    const size = { cols: Number(query.get("cols") ?? 80), rows: Number(query.get("rows") ?? 24) };
+    terminalOf(id, query.get("name") ?? "main").attach(socket, size);
+  });
 });
 
 server.listen(PORT, "127.0.0.1", () => console.log(`the UI with a scripted session: http://127.0.0.1:${PORT}`));

@@ -3,7 +3,9 @@
 //! `cargo xtask test` runs these tests; `cargo test --test browser -- --ignored` runs them alone.
 //! Pictures of every screen are then in `shots/`.
 
+mod axe;
 mod code;
+mod files_tab;
 mod focus;
 mod hostile;
 mod keyboard;
@@ -19,4 +21,5 @@ mod sidebar;
 mod sign_in;
 mod status;
 mod tabs;
+mod terminal_tab;
 mod workspace;

@@ -164,7 +164,9 @@ const PROXIES_REQUIRED: (&str, &str) = ("GREENROOM_TEST_PROXIES", "required");
 const OPT_IN_TESTS: &str = "test(=greedy::clients_that_do_not_read_delay_no_one_and_catch_up) \
      or test(=deaths::stopped_agent_fails_and_busy_agent_continues) \
      or test(=overload::half_open_clients_are_detected) \
-     or test(=soak::twenty_server_kills_lose_nothing_in_fifty_sessions)";
+     or test(=soak::twenty_server_kills_lose_nothing_in_fifty_sessions) \
+     or test(=workspaces::sparse_file_of_2_gb_needs_little_memory) \
+     or test(=files::listing::tests::million_entries_are_listed_page_by_page)";
 
 /// Everything but the real product: no engine, no browser, no server process.
 const QUICK_TESTS: &str = "not binary_id(greenroom::it) and not test(/(^|::)docker::/)";
@@ -285,8 +287,10 @@ mod tests {
         let names: Vec<&str> = OPT_IN_TESTS.split("test(=").skip(1).filter_map(|rest| rest.split(')').next()).collect();
         assert!(!names.is_empty(), "{OPT_IN_TESTS}");
         for name in names {
-            let (module, test) = name.split_once("::").expect("a name has its module");
-            let path = root().join(format!("tests/it/{module}.rs"));
+            let (module, test) = name.rsplit_once("::").expect("a name has its module");
+            // Modules of the integration binary have one part.
+            let dir = if module.contains("::") { "src" } else { "tests/it" };
+            let path = root().join(format!("{dir}/{}.rs", module.replace("::", "/")));
             let source = std::fs::read_to_string(&path).expect("the module exists");
             assert!(source.contains(&format!("async fn {test}()")), "no test `{test}` in `{}`", path.display());
         }

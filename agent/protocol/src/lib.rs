@@ -14,6 +14,7 @@
 //! | [`declarations`] | names of all kinds, and their senders | (read by parser, policy, page) |
 //! | [`client`] | client requests, and the status of a client's connection | client ↔ server |
 //! | [`link`] | the exactly-once protocol of server and agent | server ↔ agent |
+//! | [`terminal`] | frames of the terminal socket | server ↔ agent |
 //! | [`sandbox_paths`] | paths inside a sandbox | (used by driver and agent) |
 //!
 //! Two rules hold for all types. A reader ignores a field that is unknown to the reader's version.
@@ -30,6 +31,7 @@ pub mod link;
 pub mod observation;
 pub mod sandbox_paths;
 mod size;
+pub mod terminal;
 mod text;
 pub mod tool;
 

@@ -4,6 +4,8 @@
 pub const AGENT_BINARY: &str = "/greenroom/bin/greenroom-agent";
 /// Agent's listening socket, in the only part of the run directory that the sandbox can write.
 pub const AGENT_SOCKET: &str = "/greenroom/run/agent/agent.sock";
+/// Name of the terminals' listening socket, in the directory of the agent's socket.
+pub const TERMINAL_SOCKET_NAME: &str = "terminal.sock";
 /// Listening socket of the model gateway, on the server's side.
 pub const GATEWAY_SOCKET: &str = "/greenroom/run/gateway/gateway.sock";
 /// Agent's working directory, and the initial directory of its commands.

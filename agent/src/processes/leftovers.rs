@@ -102,7 +102,8 @@ impl ChildProcesses {
         stopped.into_iter().for_each(|row| proc_table::signal(&row, Signal::CONT));
     }
 
-    /// Stops everything below the agent that no running command has as its parent.
+    /// Stops everything below the agent that no running command and no terminal has as its
+    /// parent.
     fn stop_leftovers(&self) {
         for _ in 0..STOP_SCANS {
             let Ok(mut rows) = proc_table::descendants() else { return };
@@ -131,19 +132,21 @@ impl ChildProcesses {
         rows
     }
 
-    /// Removes the processes of running commands. A process without marks counts as a leftover only
-    /// while no command runs.
+    /// Removes the processes of running commands and of terminals. A process without marks counts
+    /// as a leftover only while no command runs and no terminal is open.
     fn retain_leftovers(&self, rows: &mut Vec<ProcessRow>) {
         let tree = self.running_tree(rows);
-        let items: HashSet<String> = self.children().values().cloned().collect();
+        let mut items: HashSet<String> = self.children().values().cloned().collect();
+        items.extend(self.terminal_shells().values().cloned());
         rows.retain(|row| {
             !tree.contains(row) && row.item.as_ref().map_or(items.is_empty(), |item| !items.contains(item))
         });
     }
 
     fn running_tree(&self, rows: &[ProcessRow]) -> ProcessTree {
-        let roots: Vec<i32> = self.children().keys().copied().collect();
-        ProcessTree::of(rows, &roots)
+        let commands: Vec<i32> = self.children().keys().copied().collect();
+        let terminals: Vec<i32> = self.terminal_shells().keys().copied().collect();
+        ProcessTree::of(rows, &[commands, terminals].concat())
     }
 
     fn stopped(&self) -> std::sync::MutexGuard<'_, Vec<ProcessRow>> {

@@ -23,9 +23,11 @@ mod leftovers;
 mod output;
 mod pid_reserve;
 mod proc_table;
+mod terminal_shells;
 
 pub use exit::CommandExit;
 pub use output::OutputReader;
+pub use terminal_shells::TerminalShell;
 
 /// Longest command that the shell gets as an argument, in bytes. The kernel accepts about twice as
 /// much.
@@ -61,6 +63,8 @@ pub struct ChildProcesses(Arc<ProcessesShared>);
 struct ProcessesShared {
     /// Item of each child that a tool waits for, by pid. The reaper skips these.
     children: Mutex<HashMap<i32, String>>,
+    /// Item of each terminal's shell, by pid. The reaper skips these too.
+    terminal_shells: Mutex<HashMap<i32, String>>,
     /// Address of the model gateway for programs in the sandbox.
     gateway_url: Option<String>,
     reserve: pid_reserve::PidReserve,
@@ -91,6 +95,7 @@ impl ChildProcesses {
         rustix::process::set_child_subreaper(Some(rustix::process::getpid()))?;
         Ok(ChildProcesses(Arc::new(ProcessesShared {
             children: Mutex::default(),
+            terminal_shells: Mutex::default(),
             gateway_url,
             reserve: pid_reserve::PidReserve::default(),
             stopped: Mutex::default(),
@@ -165,17 +170,23 @@ impl ChildProcesses {
         let is_only_command = self.children().values().all(|child_item| child_item == item);
         self.kill_until_gone(OwnerMarks::Read, |rows| {
             tree.grow(rows);
+            let terminals = self.terminal_tree(rows);
             rows.retain(|row| {
-                tree.contains(row) || row.item.as_ref().map_or(is_only_command, |row_item| row_item == item)
+                let may_be_its_own = is_only_command && !terminals.contains(row);
+                tree.contains(row) || row.item.as_ref().map_or(may_be_its_own, |row_item| row_item == item)
             });
         })
         .await;
     }
 
     /// Kills everything that the agent's own commands started, in any turn. The user's processes
-    /// stay.
+    /// stay, and terminals with everything in them.
     pub async fn kill_agent_processes(&self) {
-        self.kill_until_gone(OwnerMarks::Read, |rows| rows.retain(|row| !row.by_user)).await;
+        self.kill_until_gone(OwnerMarks::Read, |rows| {
+            let terminals = self.terminal_tree(rows);
+            rows.retain(|row| !row.by_user && !terminals.contains(row));
+        })
+        .await;
     }
 
     /// Kills every process below the agent.
@@ -200,7 +211,7 @@ impl ChildProcesses {
 
     fn reap(&self, rows: &[proc_table::ProcessRow]) {
         for pid in proc_table::zombie_children(rows) {
-            let known = self.children().contains_key(&pid);
+            let known = self.children().contains_key(&pid) || self.terminal_shells().contains_key(&pid);
             if let (false, Some(pid)) = (known, Pid::from_raw(pid)) {
                 // The process is a zombie and a child of the agent, so this reaps it at once. Its
                 // exit status does not matter.
@@ -248,18 +259,22 @@ impl ChildProcesses {
             // Output of a Python program that writes into another program is live too.
             ("PYTHONUNBUFFERED", "1".to_owned()),
         ];
-        if let Some(url) = &self.0.gateway_url {
-            environment.extend([
-                ("GREENROOM_GATEWAY_URL", url.clone()),
-                ("ANTHROPIC_BASE_URL", format!("{url}/anthropic")),
-                ("OPENAI_BASE_URL", format!("{url}/openai/v1")),
-                // The gateway sets the real keys. Programs refuse to start without any.
-                ("ANTHROPIC_API_KEY", "set-by-the-gateway".to_owned()),
-                ("OPENAI_API_KEY", "set-by-the-gateway".to_owned()),
-            ]);
-        }
+        environment.extend(self.gateway_environment());
         environment.retain(|(name, _)| *name == "TERM" || std::env::var_os(name).is_none());
         environment
+    }
+
+    /// Returns the variables that lead programs to the model gateway.
+    fn gateway_environment(&self) -> Vec<(&'static str, String)> {
+        let Some(url) = &self.0.gateway_url else { return Vec::new() };
+        vec![
+            ("GREENROOM_GATEWAY_URL", url.clone()),
+            ("ANTHROPIC_BASE_URL", format!("{url}/anthropic")),
+            ("OPENAI_BASE_URL", format!("{url}/openai/v1")),
+            // The gateway sets the real keys. Programs refuse to start without any.
+            ("ANTHROPIC_API_KEY", "set-by-the-gateway".to_owned()),
+            ("OPENAI_API_KEY", "set-by-the-gateway".to_owned()),
+        ]
     }
 
     fn children(&self) -> MutexGuard<'_, HashMap<i32, String>> {

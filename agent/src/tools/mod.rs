@@ -31,7 +31,7 @@ mod tool_output;
 mod write;
 
 pub(crate) use edit::numbered_lines;
-pub(crate) use run::exit_text;
+pub(crate) use run::{exit_text, incomplete_char_len};
 
 /// Size limit of a result for the model, in bytes.
 const MODEL_TEXT_LIMIT: usize = 30 * 1024;

@@ -266,7 +266,7 @@ impl CommandOutput {
 }
 
 /// Returns the number of bytes at the end that begin an incomplete character: 0 to 3.
-fn incomplete_char_len(bytes: &[u8]) -> usize {
+pub(crate) fn incomplete_char_len(bytes: &[u8]) -> usize {
     let Some(last) = bytes.utf8_chunks().last() else { return 0 };
     let invalid = last.invalid();
     let incomplete = std::str::from_utf8(invalid).is_err_and(|error| error.error_len().is_none());

@@ -16,4 +16,5 @@ mod run;
 mod search;
 mod session;
 mod stalled;
+mod terminals;
 mod turn;

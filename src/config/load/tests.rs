@@ -118,6 +118,8 @@ fn errors_name_place_key_and_way_out() {
     check("[sandbox]\nnetwork = 'host'", &[], &["`sandbox.network`", "no isolation"]);
     check("[sandbox]\nmemory = '2 apples'", &[], &["`sandbox.memory`", "apples"]);
     check("[model]\n[[model.prices]]\nmodle = 'x'", &[], &["line 2", "`model.prices`", "modle"]);
+    check("[files]\nmax_files = 0", &[], &["line 2", "`files.max_files`", "must be 1 to 1000"]);
+    check("[files]\ndenied_types = ['exe']", &[], &["`files.denied_types", "such as `.exe`"]);
     check("[log]\nlevel = 'loud,,='", &[], &["`log.level`", "error, warn, info"]);
     check("[server]\nallowed_origins = ['https://a.test/']", &[], &["`server.allowed_origins`", "without a path"]);
     check("[server]\nbase_path = 'x'", &[], &["line 2", "`server.base_path`", "must begin with `/`"]);

@@ -152,6 +152,7 @@ async fn purge_closes_all_subscribers() {
         sessions: Arc::new(harness.directory.clone()),
         store: harness.store.clone(),
         actor_registry: ActorRegistry::default(),
+        runs: Default::default(),
         closing: Default::default(),
     });
     let (mut client, mut chat) = (TestClient::attach(&parts, Some(id)).await, TestClient::chat(&parts, id).await);

@@ -2,6 +2,7 @@
 
 use std::{
     collections::HashMap,
+    path::PathBuf,
     pin::Pin,
     sync::{
         Arc, Mutex,
@@ -116,9 +117,9 @@ pub(super) fn fixture() -> FrontendFixture {
         lookups: AtomicUsize::new(0),
         lookup_lock: RwLock::default(),
     });
-    let closing = CancellationToken::new();
+    let (closing, runs) = (CancellationToken::new(), PathBuf::from("/nowhere"));
     let services =
-        Arc::new(FrontendServices { sessions: sessions.clone(), store: store.clone(), actor_registry, closing });
+        Arc::new(FrontendServices { sessions: sessions.clone(), store: store.clone(), actor_registry, runs, closing });
     FrontendFixture { store, sessions, services }
 }
 

@@ -55,6 +55,7 @@ impl SessionState {
             }
             self.boot = Some(boot.clone());
             self.leftovers.clear();
+            self.terminals.clear();
             // Commands that begin work, and a cancel that was not taken, are still to be delivered.
             // The others concern work of the earlier boot, which is lost.
             let cancels = self.interrupting.is_some();

@@ -53,6 +53,8 @@ pub enum SessionInput {
     KillProcess {
         pid: i32,
     },
+    /// Start of a stopped sandbox for a terminal.
+    StartForTerminal,
     // Requests of the sweeper.
     PauseIdle {
         reason: String,
@@ -96,6 +98,10 @@ pub enum SessionInput {
     /// List of the processes that commands left behind.
     LeftoversReported {
         pids: Vec<i32>,
+    },
+    /// Names of the open terminals.
+    TerminalsListed {
+        names: Vec<String>,
     },
     EscalationDue,
     /// The gateway rejected a call, because a budget is spent. `why` names the budget.

@@ -111,6 +111,10 @@ impl SessionState {
         self.drop_user_actions("the sandbox stopped before the user action began", d);
         self.requeue_missed(|_| true);
         self.leftovers.clear();
+        if step == EscalationStep::RestartAgent {
+            what.extend(self.terminals_in_words());
+        }
+        self.terminals.clear();
         self.outgoing.clear();
         self.open_approvals.withdraw_all();
         if self.interrupting.is_none() && !what.is_empty() {

@@ -4,6 +4,7 @@
 //! - `client_requests`: what people and the sweeper request. `queue_limits`: room for it.
 //! - `external_inputs`: what agent, sandbox and link report.
 //! - `leftovers`: processes that commands left behind.
+//! - `terminals`: the sandbox of terminals, and their end.
 //! - `quota`: a session beyond a disk quota.
 //! - `interrupt`: the steps of an interrupt, and the receipt. `approvals`: open approval requests.
 //! - `dedup_cache`: idempotency keys.
@@ -28,6 +29,7 @@ mod interrupt;
 mod leftovers;
 mod queue_limits;
 mod quota;
+mod terminals;
 #[cfg(test)]
 mod tests;
 
@@ -117,6 +119,9 @@ pub struct SessionState {
     /// Pids of the processes that commands left behind, as the agent listed them last.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     leftovers: Vec<i32>,
+    /// Names of the open terminals, as the agent listed them last.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    terminals: Vec<String>,
     /// Set from an interrupt by a disk quota until the next turn or user action.
     #[serde(default, skip_serializing_if = "std::ops::Not::not")]
     quota_exceeded: bool,
@@ -224,6 +229,7 @@ impl Default for SessionState {
             quota_exceeded: false,
             turn_failed: false,
             leftovers: Vec::new(),
+            terminals: Vec::new(),
             name_counter: 0,
             dedup_cache: VecDeque::new(),
             digests: VecDeque::new(),
@@ -381,6 +387,8 @@ impl SessionState {
             SessionInput::BudgetSpent { why } => self.budget_spent(why, &mut d),
             SessionInput::KillProcess { pid } => self.kill_process(pid, &mut d)?,
             SessionInput::LeftoversReported { pids } => self.leftovers_reported(pids, context, &mut d),
+            SessionInput::StartForTerminal => self.start_for_terminal(&mut d)?,
+            SessionInput::TerminalsListed { names } => self.terminals_listed(names),
             SessionInput::QuotaExceeded(exceeded) => self.quota_exceeded(exceeded, context, &mut d),
             SessionInput::EscalationDue => self.escalate(context, &mut d),
             SessionInput::SandboxLost(exit) => self.sandbox_lost(exit, context, &mut d),

@@ -12,6 +12,7 @@ mod pauses;
 mod queue_limits;
 mod quota;
 mod sandboxes;
+mod terminals;
 
 use greenroom_protocol::{
     EventBody,

@@ -22,9 +22,10 @@ pub(super) mod page;
 mod search;
 mod sessions;
 pub(super) mod sockets;
+mod terminals;
 
 /// Returns all documented routes.
-pub(super) fn documented() -> [DocumentedRoutes; 10] {
+pub(super) fn documented() -> [DocumentedRoutes; 11] {
     [
         sessions::documented(),
         events::documented(),
@@ -32,6 +33,7 @@ pub(super) fn documented() -> [DocumentedRoutes; 10] {
         search::documented(),
         contents::documented(),
         files::documented(),
+        terminals::documented(),
         admin::documented(),
         browsers::documented(),
         options::documented(),

@@ -1,5 +1,5 @@
-//! Upgrades to the session socket and the chat socket. The middleware has authorized the request
-//! before.
+//! Upgrades to the session socket, the chat socket and the terminal socket. The middleware has
+//! authorized the request before.
 
 use actix_web::{
     HttpRequest,
@@ -8,7 +8,7 @@ use actix_web::{
 };
 
 use crate::{
-    frontend::{self, AttachQuery, ChatQuery},
+    frontend::{self, AttachQuery, ChatQuery, TerminalQuery},
     store::SessionId,
     web::{
         error::{ApiError, ApiResult, bad_handshake, check_handshake},
@@ -40,11 +40,32 @@ pub(in crate::web) async fn chat(
 ) -> ApiResult {
     check_handshake(&req)?;
     let session = req.match_info().query("id");
+    check_session(&req, session, &services).await?;
+    frontend::open_chat(&req, body, (session, &query.0), services.sockets.clone()).map_err(bad_handshake)
+}
+
+/// Opens a terminal socket, `GET /ws/sessions/{id}/terminal`.
+///
+/// A client without `Origin` gets the status of a failed handshake, as at the chat socket.
+pub(in crate::web) async fn terminal(
+    req: HttpRequest,
+    body: Payload,
+    query: QueryParams<TerminalQuery>,
+    services: Data<WebServices>,
+) -> ApiResult {
+    check_handshake(&req)?;
+    let session = req.match_info().query("id");
+    check_session(&req, session, &services).await?;
+    frontend::open_terminal(&req, body, (session, &query.0), services.sockets.clone()).map_err(bad_handshake)
+}
+
+/// Checks the session before the handshake, for a client that is no page.
+async fn check_session(req: &HttpRequest, session: &str, services: &WebServices) -> Result<(), ApiError> {
     if !req.headers().contains_key(header::ORIGIN) {
         let id = session.parse().map_err(|_| ApiError::not_found(format!("`{session}` is not a session id")))?;
         services.snapshot(id).await?;
     }
-    frontend::open_chat(&req, body, (session, &query.0), services.sockets.clone()).map_err(bad_handshake)
+    Ok(())
 }
 
 /// Returns the session that the address of a socket names, if any. A base path may precede it.

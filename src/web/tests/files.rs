@@ -1,4 +1,4 @@
-//! Downloads from a workspace.
+//! Downloads from a workspace, and changes of it.
 
 use std::{
     fs::{self, File},
@@ -15,6 +15,8 @@ use super::{
     id_of,
 };
 
+const TEXT: &str = "text/plain; charset=utf-8";
+const BYTES: &str = "application/octet-stream";
 const PNG: &[u8] = b"\x89PNG\r\n\x1a\n\0\0\0\rIHDR";
 
 #[actix_web::test]
@@ -32,7 +34,9 @@ async fn download_returns_file_in_every_state() {
         }
         let reply = fixture.call("GET", &uri, None).await;
         assert_eq!((reply.status.as_u16(), reply.text.as_str()), (200, "<script>1</script>"), "after `{action}`");
-        assert_eq!(reply.header("content-type"), "application/octet-stream");
+        assert_eq!(reply.header("content-type"), "text/plain; charset=utf-8");
+        let policies: Vec<_> = reply.headers.get_all("content-security-policy").collect();
+        assert_eq!((policies.len(), policies[1].to_str().ok()), (2, Some("default-src 'none'; sandbox")));
         assert_eq!(reply.header("content-disposition"), "attachment; filename=\"b c.html\"");
         assert_eq!(reply.header("x-content-type-options"), "nosniff");
         assert_eq!(reply.header("cache-control"), "private, no-cache");
@@ -42,6 +46,13 @@ async fn download_returns_file_in_every_state() {
     let etag = part.header("etag");
     let unchanged = fixture.send(authenticated("GET", &uri, None).insert_header(("if-none-match", etag))).await;
     assert_eq!(unchanged.status, 304);
+    for (tag, status) in [(etag, 206), ("\"other\"", 200)] {
+        let request =
+            authenticated("GET", &uri, None).insert_header(("range", "bytes=1-6")).insert_header(("if-range", tag));
+        assert_eq!(fixture.send(request).await.status, status, "{tag}");
+    }
+    let beyond = fixture.send(authenticated("GET", &uri, None).insert_header(("range", "bytes=99-"))).await;
+    assert_eq!((beyond.error(), beyond.header("content-range")), ((416, "invalid_args".to_owned()), ""));
 }
 
 #[actix_web::test]
@@ -49,23 +60,25 @@ async fn only_pictures_by_content_are_shown_in_place() {
     let fixture = fixture().await;
     let id = id_of(&fixture.call("POST", "/api/sessions", Some("{}")).await);
     fs::create_dir_all(fixture.workspace(&id)).expect("the workspace is created");
-    let check = async |name: &str, content: &[u8], expected: Option<&str>| {
+    let check = async |name: &str, content: &[u8], expected: &str| {
         fs::write(fixture.workspace(&id).join(name), content).expect("the file is written");
         let reply = fixture.call("GET", &format!("/api/sessions/{id}/files/{name}"), None).await;
-        assert_eq!(reply.header("content-type"), expected.unwrap_or("application/octet-stream"), "{name}");
-        let disposition = if expected.is_some() { "inline" } else { "attachment" };
+        assert_eq!(reply.header("content-type"), expected, "{name}");
+        let disposition = if expected.starts_with("image/") { "inline" } else { "attachment" };
         assert!(reply.header("content-disposition").starts_with(disposition), "{name}");
         assert_eq!(reply.header("x-content-type-options"), "nosniff");
     };
-    check("a.txt", PNG, Some("image/png")).await;
-    check("b", b"\xff\xd8\xff\xe0", Some("image/jpeg")).await;
-    check("c.png", b"GIF89a..", Some("image/gif")).await;
-    check("d", b"RIFF\0\0\0\0WEBPVP8 ", Some("image/webp")).await;
-    check("e.png", b"<script>alert(1)</script>", None).await;
-    check("f.svg", b"<svg xmlns='http://www.w3.org/2000/svg'><script/></svg>", None).await;
-    check("g.webp", b"RIFF\0\0\0\0WAVE", None).await;
-    check("h.png", &PNG[..7], None).await;
-    check("i", b"", None).await;
+    check("a.txt", PNG, "image/png").await;
+    check("b", b"\xff\xd8\xff\xe0", "image/jpeg").await;
+    check("c.png", b"GIF89a..", "image/gif").await;
+    check("d", b"RIFF\0\0\0\0WEBPVP8 ", "image/webp").await;
+    check("e.png", b"<script>alert(1)</script>", TEXT).await;
+    check("f.svg", b"<svg xmlns='http://www.w3.org/2000/svg'><script/></svg>", TEXT).await;
+    check("g.webp", b"RIFF\0\0\0\0WAVE", BYTES).await;
+    check("h.png", &PNG[..7], BYTES).await;
+    check("i", b"", TEXT).await;
+    let picture = fixture.call("GET", &format!("/api/sessions/{id}/files/a.txt?download"), None).await;
+    assert!(picture.header("content-disposition").starts_with("attachment"));
 }
 
 #[actix_web::test]
@@ -113,6 +126,17 @@ async fn huge_file_is_read_in_small_parts() {
         let part = part.expect("the file continues").expect("the file is readable");
         assert!(part.len() <= 1 << 20, "a part has {} bytes", part.len());
     }
+}
+
+#[actix_web::test]
+async fn file_that_grows_is_sent_as_it_was() {
+    let fixture = fixture().await;
+    let id = id_of(&fixture.call("POST", "/api/sessions", Some("{}")).await);
+    fs::create_dir_all(fixture.workspace(&id)).expect("the workspace is created");
+    fs::write(fixture.workspace(&id).join("log"), "before").expect("the file is written");
+    let body = fixture.respond(authenticated("GET", &format!("/api/sessions/{id}/files/log"), None)).await.into_body();
+    fs::write(fixture.workspace(&id).join("log"), "before and after").expect("the file is written");
+    assert_eq!(to_bytes(body).await.expect("the answer is complete"), "before");
 }
 
 #[actix_web::test]

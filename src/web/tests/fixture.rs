@@ -17,9 +17,10 @@ use tokio_util::sync::CancellationToken;
 use super::contract::check_reply;
 use crate::{
     actor_registry::ActorRegistry,
-    config::{Config, ModelConfig},
+    config::{Config, FilesConfig, ModelConfig},
     data::{BearerToken, Browsers, CurrentToken, DataDir},
     directory::{self, Directory},
+    files::WorkspaceFiles,
     frontend,
     gateway::Gateway,
     link::StartLimiter,
@@ -118,32 +119,49 @@ pub(super) struct WebFixture<S> {
     dir: tempfile::TempDir,
 }
 
+/// Setup of an application under test.
+#[derive(Debug, Default)]
+pub(super) struct FixtureSetup {
+    pub files: FilesConfig,
+    pub shared_workspace: Option<std::path::PathBuf>,
+}
+
 pub(super) async fn fixture()
 -> WebFixture<impl Service<Request, Response = ServiceResponse<BoxBody>, Error = actix_web::Error>> {
-    fixture_of(Arc::new(MemoryStore::new()), |_| {}).await
+    fixture_of(Arc::new(MemoryStore::new()), None, |_| {}).await
 }
 
 /// Returns the application on this journal.
 pub(super) async fn fixture_on(
     store: Arc<dyn Store>,
 ) -> WebFixture<impl Service<Request, Response = ServiceResponse<BoxBody>, Error = actix_web::Error>> {
-    fixture_of(store, |_| {}).await
+    fixture_of(store, None, |_| {}).await
+}
+
+/// Returns the application with other settings of files.
+pub(super) async fn fixture_with_files(
+    setup: FixtureSetup,
+) -> WebFixture<impl Service<Request, Response = ServiceResponse<BoxBody>, Error = actix_web::Error>> {
+    let FixtureSetup { files, shared_workspace } = setup;
+    fixture_of(Arc::new(MemoryStore::new()), shared_workspace, |config| config.files = files).await
 }
 
 /// Returns the application with a changed configuration.
 pub(super) async fn fixture_with(
     change: impl FnOnce(&mut Config),
 ) -> WebFixture<impl Service<Request, Response = ServiceResponse<BoxBody>, Error = actix_web::Error>> {
-    fixture_of(Arc::new(MemoryStore::new()), change).await
+    fixture_of(Arc::new(MemoryStore::new()), None, change).await
 }
 
 async fn fixture_of(
     store: Arc<dyn Store>,
+    shared_workspace: Option<std::path::PathBuf>,
     change: impl FnOnce(&mut Config),
 ) -> WebFixture<impl Service<Request, Response = ServiceResponse<BoxBody>, Error = actix_web::Error>> {
     let dir = tempfile::tempdir().expect("a temporary directory");
     let mut config = Config::with_data_dir(dir.path());
     config.server.max_upload = bytesize::ByteSize::b(32);
+    config.files.max_files = 3;
     config.server.allowed_origins = vec!["https://friend.test".to_owned()];
     change(&mut config);
     let config = Arc::new(config);
@@ -180,14 +198,23 @@ async fn fixture_of(
         workspace_quota: config.quota.workspace,
         config: config.sweeper.clone(),
     });
+    // Before anything else is in the directory: a foreign one is rejected.
+    let data = Arc::new(DataDir::open(dir.path()).expect("the directory opens"));
     let sessions: Arc<dyn frontend::SessionProvider> = Arc::new(directory.clone());
     let closing = CancellationToken::new();
     let token = CurrentToken::fixed(BearerToken::new(TOKEN), &closing);
+    let workspaces = WorkspaceDirs {
+        root: dir.path().join("workspaces"),
+        shared: shared_workspace.clone(),
+        uid: rustix::process::getuid().as_raw(),
+        gid: rustix::process::getgid().as_raw(),
+    };
     let services = WebServices {
         sockets: Arc::new(frontend::FrontendServices {
             sessions,
             store: store.clone(),
             actor_registry: actor_registry.clone(),
+            runs: dir.path().join("run"),
             closing,
         }),
         directory,
@@ -197,18 +224,12 @@ async fn fixture_of(
         store: store.clone(),
         actor_registry: actor_registry.clone(),
         sandbox,
-        workspaces: WorkspaceDirs {
-            root: dir.path().join("workspaces"),
-            shared: None,
-            uid: rustix::process::getuid().as_raw(),
-            gid: rustix::process::getgid().as_raw(),
-        },
+        files: WorkspaceFiles::open(workspaces, dir.path().join("uploads")).expect("the directory is created"),
         models: gateway.models(),
         default_model: gateway.default_model(),
         config: config.clone(),
         node: "node".to_owned(),
     };
-    let data = Arc::new(DataDir::open(dir.path()).expect("the directory opens"));
     let browsers = Browsers::open(data, token.clone()).expect("random numbers are available");
     let auth = Auth::new(token, browsers, HOST.parse().expect("an address"), &config.server);
     let cookie_name = auth.cookie_name(false);

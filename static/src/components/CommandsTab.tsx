@@ -11,6 +11,7 @@ import { commandsOf, outputOf } from "../state/commands";
 import type { LiveSession } from "../state/liveSession";
 import type { ToolRow } from "../state/rows";
 import { commandKey } from "../state/pendingStorage";
+import { CommandButtons } from "../terminal/CommandButtons";
 import { truncationOf } from "../wire/eventShape";
 import { AnsiText } from "./AnsiText";
 import { EmptyState } from "./EmptyState";
@@ -91,6 +92,7 @@ function Command({ row }: { row: ToolRow }) {
     <div class="command">
       <CommandLine user={row.source === "user"} command={command}>
         <CommandOutcome row={row} />
+        <CommandButtons row={row} />
       </CommandLine>
       <AnsiText text={newestLines(textInWholeLines(outputOf(row), truncated?.bytes), SHOWN_CHARS)} />
       <TruncationNote truncated={truncated} />

@@ -21,6 +21,8 @@ export function DropZone({ hint, onFiles, children }: DropZoneProps) {
     <div
       class="drop-zone"
       onDragOver={(event) => {
+        // An area inside of this one has taken the files.
+        if (event.defaultPrevented) return setOver(false);
         if (!onFiles || !hasFiles(event)) return;
         event.preventDefault();
         setOver(true);
@@ -31,7 +33,7 @@ export function DropZone({ hint, onFiles, children }: DropZoneProps) {
       }}
       onDrop={(event) => {
         setOver(false);
-        if (!onFiles || !hasFiles(event)) return;
+        if (!onFiles || !hasFiles(event) || event.defaultPrevented) return;
         event.preventDefault();
         const items = [...(event.dataTransfer?.items ?? [])];
         const entries = items.map((item) => item.webkitGetAsEntry());

@@ -1,36 +1,35 @@
 // Icons from Lucide, named by their meaning here.
 
 import { h } from "preact";
-import {
-  Activity,
-  Archive,
-  ArrowDown,
-  ArrowUp,
-  Check,
-  ChevronRight,
-  Copy,
-  Download,
-  Ellipsis,
-  FileText,
-  Globe,
-  Info,
-  ListChecks,
-  Maximize2,
-  Menu,
-  PanelLeft,
-  PanelRight,
-  Paperclip,
-  Pause,
-  Pencil,
-  Play,
-  Plus,
-  Search,
-  Settings,
-  Square,
-  SquareTerminal,
-  Wrench,
-  X,
-} from "lucide";
+// Whole paths: through the package, the icons of lazy files would be in the first load.
+import Activity from "lucide/dist/esm/icons/activity.mjs";
+import Archive from "lucide/dist/esm/icons/archive.mjs";
+import ArrowDown from "lucide/dist/esm/icons/arrow-down.mjs";
+import ArrowUp from "lucide/dist/esm/icons/arrow-up.mjs";
+import Check from "lucide/dist/esm/icons/check.mjs";
+import ChevronRight from "lucide/dist/esm/icons/chevron-right.mjs";
+import Copy from "lucide/dist/esm/icons/copy.mjs";
+import Download from "lucide/dist/esm/icons/download.mjs";
+import Ellipsis from "lucide/dist/esm/icons/ellipsis.mjs";
+import FileText from "lucide/dist/esm/icons/file-text.mjs";
+import Globe from "lucide/dist/esm/icons/globe.mjs";
+import Info from "lucide/dist/esm/icons/info.mjs";
+import ListChecks from "lucide/dist/esm/icons/list-checks.mjs";
+import Maximize2 from "lucide/dist/esm/icons/maximize-2.mjs";
+import Menu from "lucide/dist/esm/icons/menu.mjs";
+import PanelLeft from "lucide/dist/esm/icons/panel-left.mjs";
+import PanelRight from "lucide/dist/esm/icons/panel-right.mjs";
+import Paperclip from "lucide/dist/esm/icons/paperclip.mjs";
+import Pause from "lucide/dist/esm/icons/pause.mjs";
+import Pencil from "lucide/dist/esm/icons/pencil.mjs";
+import Play from "lucide/dist/esm/icons/play.mjs";
+import Plus from "lucide/dist/esm/icons/plus.mjs";
+import Search from "lucide/dist/esm/icons/search.mjs";
+import Settings from "lucide/dist/esm/icons/settings.mjs";
+import Square from "lucide/dist/esm/icons/square.mjs";
+import SquareTerminal from "lucide/dist/esm/icons/square-terminal.mjs";
+import Wrench from "lucide/dist/esm/icons/wrench.mjs";
+import X from "lucide/dist/esm/icons/x.mjs";
 
 const ICONS = {
   archive: Archive,

@@ -1,9 +1,11 @@
-// Workspace pane: plan, commands, raw frames.
+// Workspace pane: plan, commands, terminals, files, raw frames.
 
 import { useRef } from "preact/hooks";
 import type { LiveSession } from "../state/liveSession";
 import { commandsOf } from "../state/commands";
+import { FilesTab } from "../files/FilesTab";
 import { TABS, type PaneLayout, type WorkspaceTab } from "../state/layout";
+import { TerminalTab } from "../terminal/TerminalTab";
 import { CommandsTab } from "./CommandsTab";
 import { EventsTab } from "./EventsTab";
 import { Icon } from "./Icon";
@@ -15,20 +17,24 @@ export interface WorkspaceProps {
   onChange: (layout: PaneLayout) => void;
 }
 
-const NAMES: Record<WorkspaceTab, string> = { plan: "Plan", commands: "Commands", events: "Events" };
+const NAMES: Record<WorkspaceTab, string> = { plan: "Plan", commands: "Commands", terminal: "Terminal", files: "Files", events: "Events" };
+
+/** Tabs that need the server. A recording has none. */
+const LIVE_TABS: readonly WorkspaceTab[] = ["terminal", "files"];
 
 export function Workspace({ live, layout, onChange }: WorkspaceProps) {
   // First tab, chosen once after loading. A later change would redirect typed text.
   const first = useRef<WorkspaceTab | null>(null);
   if (live.isComplete) first.current ??= firstWithContent(live);
-  const shown = layout.tab ?? first.current ?? "plan";
+  const tabs = live.isRecorded ? TABS.filter((tab) => !LIVE_TABS.includes(tab)) : TABS;
+  const shown = tabs.find((tab) => tab === layout.tab) ?? first.current ?? "plan";
 
   /** Handles arrow keys between tabs. */
   const keyDown = (event: KeyboardEvent) => {
     const step = { ArrowLeft: -1, ArrowRight: 1 }[event.key];
     if (step === undefined) return;
     event.preventDefault();
-    const tab = TABS[(TABS.indexOf(shown) + step + TABS.length) % TABS.length] ?? shown;
+    const tab = tabs[(tabs.indexOf(shown) + step + tabs.length) % tabs.length] ?? shown;
     onChange({ ...layout, tab });
     document.getElementById(`tab-${tab}`)?.focus();
   };
@@ -37,7 +43,7 @@ export function Workspace({ live, layout, onChange }: WorkspaceProps) {
     <section class="workspace" aria-label="Workspace">
       <header class="workspace-header">
         <div class="tabs" role="tablist" aria-label="Workspace" onKeyDown={keyDown}>
-          {TABS.map((tab) => (
+          {tabs.map((tab) => (
             <button
               key={tab}
               type="button"
@@ -92,6 +98,10 @@ function Panel({ live, tab }: { live: LiveSession; tab: WorkspaceTab }) {
       return <PlanTab live={live} />;
     case "commands":
       return <CommandsTab live={live} />;
+    case "terminal":
+      return <TerminalTab live={live} />;
+    case "files":
+      return <FilesTab live={live} />;
     case "events":
       return <EventsTab live={live} />;
   }
@@ -111,6 +121,9 @@ function Count({ live, tab }: { live: LiveSession; tab: WorkspaceTab }) {
       const count = commandsOf(rows).length;
       return count === 0 ? null : <span class="count">{count}</span>;
     }
+    case "terminal":
+    case "files":
+      return null;
     case "events":
       return lastSeq === 0 ? null : <span class="count">{lastSeq}</span>;
   }

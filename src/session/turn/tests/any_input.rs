@@ -65,6 +65,10 @@ fn any_but_the_end() -> impl Strategy<Value = SessionInput> {
             reason: None
         }),
         Just(SessionInput::StopIdle { reason: None }),
+        prop_oneof![
+            Just(SessionInput::StartForTerminal),
+            Just(SessionInput::TerminalsListed { names: vec!["main".into()] }),
+        ],
         Just(SessionInput::SetModel { settings: settings(), title: None }),
         prop_oneof![Just(None), Just(Some(1.0)), Just(Some(-1.0))].prop_map(|usd| SessionInput::SetBudget { usd }),
         prop_oneof![Just("pause"), Just("unpause"), Just("stop")]
