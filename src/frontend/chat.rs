@@ -273,10 +273,7 @@ impl StreamHandler<Result<ws::Message, ProtocolError>> for ChatSocket {
             // The frame arrived before the socket closes for the revoked grant.
             return;
         }
-        self.credit.received(match &message {
-            Ok(ws::Message::Pong(payload)) => Some(payload),
-            Ok(_) | Err(_) => None,
-        });
+        self.record_received(&message);
         if let Some(entry) = &self.entry {
             entry.record_handled();
         }

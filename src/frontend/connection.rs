@@ -4,7 +4,7 @@
 use std::time::Duration;
 
 use actix::prelude::*;
-use actix_web_actors::ws::{CloseCode, CloseReason, WebsocketContext};
+use actix_web_actors::ws::{CloseCode, CloseReason, Message, ProtocolError, WebsocketContext};
 use futures::{Stream, StreamExt, stream};
 use tokio::time::sleep;
 use tokio_util::sync::CancellationToken;
@@ -18,6 +18,14 @@ const HEARTBEAT: Duration = Duration::from_secs(15);
 /// WebSocket actor of one client.
 pub(super) trait ClientConnection: Actor<Context = WebsocketContext<Self>> {
     fn credit(&mut self) -> &mut Credit;
+
+    /// Records a received message: a pong confirms what the client has read.
+    fn record_received(&mut self, message: &Result<Message, ProtocolError>) {
+        self.credit().received(match message {
+            Ok(Message::Pong(payload)) => Some(payload),
+            Ok(_) | Err(_) => None,
+        });
+    }
 
     /// Sends a last frame before the server shuts down.
     fn send_closing(&mut self, _: &mut WebsocketContext<Self>) {}

@@ -377,10 +377,7 @@ impl StreamHandler<Result<ws::Message, ProtocolError>> for FrontendSocket {
             // The frame arrived before the socket closes for the revoked grant.
             return;
         }
-        self.credit.received(match &message {
-            Ok(ws::Message::Pong(payload)) => Some(payload),
-            Ok(_) | Err(_) => None,
-        });
+        self.record_received(&message);
         match message {
             Ok(ws::Message::Ping(payload)) => ctx.pong(&payload),
             Ok(ws::Message::Pong(_)) => self.pull(ctx),

@@ -6,7 +6,7 @@ use serde_json::{Value, json};
 
 use greenroom_testkit::chromium::{TestBrowser, devtools};
 
-use super::{page::BrowserPage, tabs::NOTIFICATIONS};
+use super::{page::BrowserPage, tabs::page_with_notifications};
 use greenroom_testkit::{
     driver::TestDriver,
     model::ScriptedModel,
@@ -164,13 +164,7 @@ async fn failed_turn_notifies_once() {
     let server = TestServer::start(TestServerOptions::new(TestDriver::Process)).await;
     let (session, mut agent) = PuppetAgent::in_a_new_session(&server, json!({ "title": "Far away" })).await;
     let browser = TestBrowser::open().await;
-    let source = json!({ "source": NOTIFICATIONS });
-    devtools(&browser.client, "Page.addScriptToEvaluateOnNewDocument", source).await;
-    let page = BrowserPage::signed_in(&browser, &server).await;
-    page.shows("Far away").await;
-    page.click("Settings").await;
-    page.click("Notifications").await;
-    page.until("it is on", "document.querySelector('.settings [aria-pressed=true][title*=waits]')").await;
+    let page = page_with_notifications(&browser, &server).await;
     server.rest.post(&format!("/api/sessions/{session}/messages"), json!({ "content": "go" })).await.expect(202);
     let AgentCommand::Prompt { turn, .. } = agent.command().await else { panic!("a turn begins") };
     page.until("the list says so", "document.querySelector('.session-item .dot-working')").await;

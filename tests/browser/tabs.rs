@@ -72,11 +72,23 @@ async fn two_tabs_agree_on_queue_state_and_approvals() {
 }
 
 /// Replaces the browser's own notifications, which need a person's permission.
-pub(crate) const NOTIFICATIONS: &str = "window.shown = []; window.Notification = class {
+const NOTIFICATIONS: &str = "window.shown = []; window.Notification = class {
     static permission = 'granted';
     static requestPermission = async () => 'granted';
     constructor(title) { window.shown.push(title); }
 }";
+
+/// Opens the page of a server with a session `Far away`, and switches notifications on.
+pub(crate) async fn page_with_notifications<'a>(browser: &'a TestBrowser, server: &TestServer) -> BrowserPage<'a> {
+    let source = json!({ "source": NOTIFICATIONS });
+    devtools(&browser.client, "Page.addScriptToEvaluateOnNewDocument", source).await;
+    let page = BrowserPage::signed_in(browser, server).await;
+    page.shows("Far away").await;
+    page.click("Settings").await;
+    page.click("Notifications").await;
+    page.until("it is on", "document.querySelector('.settings [aria-pressed=true][title*=waits]')").await;
+    page
+}
 
 #[tokio::test]
 #[ignore = "needs chromium and chromedriver; `cargo xtask test` brings them"]
@@ -84,13 +96,7 @@ async fn hidden_tab_gets_notifications() {
     let server = TestServer::start(TestServerOptions::new(TestDriver::Process)).await;
     let (session, mut agent) = PuppetAgent::in_a_new_session(&server, json!({ "title": "Far away" })).await;
     let browser = TestBrowser::open().await;
-    let source = json!({ "source": NOTIFICATIONS });
-    devtools(&browser.client, "Page.addScriptToEvaluateOnNewDocument", source).await;
-    let page = BrowserPage::signed_in(&browser, &server).await;
-    page.shows("Far away").await;
-    page.click("Settings").await;
-    page.click("Notifications").await;
-    page.until("it is on", "document.querySelector('.settings [aria-pressed=true][title*=waits]')").await;
+    let page = page_with_notifications(&browser, &server).await;
     page.key(Key::Escape).await;
     let message = json!({ "content": "go" });
     server.rest.post(&format!("/api/sessions/{session}/messages"), message).await.expect(202);

@@ -465,13 +465,10 @@ impl Handler<Published> for TerminalSocket {
 impl StreamHandler<Result<ws::Message, ProtocolError>> for TerminalSocket {
     fn handle(&mut self, message: Result<ws::Message, ProtocolError>, ctx: &mut TerminalContext) {
         if self.grant.as_ref().is_some_and(AccessGrant::is_revoked) {
-            // The frame arrived before the socket closes for the revoked token.
+            // The frame arrived before the socket closes for the revoked grant.
             return;
         }
-        self.credit.received(match &message {
-            Ok(ws::Message::Pong(payload)) => Some(payload),
-            Ok(_) | Err(_) => None,
-        });
+        self.record_received(&message);
         match message {
             Ok(ws::Message::Ping(payload)) => ctx.pong(&payload),
             Ok(ws::Message::Pong(_)) => self.pull(ctx),

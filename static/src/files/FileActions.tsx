@@ -1,8 +1,8 @@
 // Menu of the selected entry: download, rename, delete. Without a selection, of the workspace.
 
+import { downloadUrl } from "../dom/download";
 import { escapeInvisible } from "../escapes";
 import type { FilesState } from "./filesState";
-import { followLink } from "./followLink";
 import { addressOfFile, archiveAddress, WORKSPACE_ROOT, type FileEntry } from "./workspaceFiles";
 
 interface FileActionsProps {
@@ -21,11 +21,11 @@ export function FileActions({ files, readOnly, onChosen }: FileActionsProps) {
   return (
     <div>
       {entry && <p class="menu-note muted">{escapeInvisible(entry.path)}</p>}
-      {entry?.kind === "file" && <MenuItem text="Download" onClick={entryDo(() => followLink(downloadAddress(files.session, entry)))} />}
-      {entry?.kind === "directory" && <MenuItem text="Download folder" onClick={entryDo(() => followLink(archiveAddress(files.session, entry)))} />}
+      {entry?.kind === "file" && <MenuItem text="Download" onClick={entryDo(() => void downloadUrl(downloadAddress(files.session, entry)))} />}
+      {entry?.kind === "directory" && <MenuItem text="Download folder" onClick={entryDo(() => void downloadUrl(archiveAddress(files.session, entry)))} />}
       {entry && !readOnly && <MenuItem text="Rename or move…" onClick={entryDo(() => (files.dialog.value = { action: "move", entry }))} />}
       {entry && !readOnly && <MenuItem text="Delete…" danger onClick={entryDo(() => (files.dialog.value = { action: "delete", entry }))} />}
-      <MenuItem text="Download the workspace" onClick={entryDo(() => followLink(archiveAddress(files.session, WORKSPACE_ROOT)))} />
+      <MenuItem text="Download the workspace" onClick={entryDo(() => void downloadUrl(archiveAddress(files.session, WORKSPACE_ROOT)))} />
       <MenuItem text="Reload" onClick={entryDo(() => void files.tree.refresh())} />
     </div>
   );

@@ -1,6 +1,7 @@
 // Opened file: its content, its actions, and the edit.
 
 import { useLayoutEffect, useRef } from "preact/hooks";
+import { downloadUrl } from "../dom/download";
 import { bytes, relativeTime } from "../format";
 import { now } from "../clock";
 import { EmptyState } from "../components/EmptyState";
@@ -11,7 +12,6 @@ import { downloadAddress } from "./FileActions";
 import { FileEditor } from "./FileEditor";
 import { FileName } from "./FileName";
 import type { FilesState } from "./filesState";
-import { followLink } from "./followLink";
 import { HexContent } from "./HexContent";
 import type { OpenedFile } from "./openedFile";
 import { TextContent } from "./TextContent";
@@ -55,7 +55,7 @@ export function FileViewer({ files, file, readOnly }: FileViewerProps) {
           </button>
         )}
         {entry.kind === "file" && (
-          <button type="button" class="icon-button" aria-label="Download" title="Download" onClick={() => followLink(downloadAddress(files.session, entry))}>
+          <button type="button" class="icon-button" aria-label="Download" title="Download" onClick={() => void downloadUrl(downloadAddress(files.session, entry))}>
             <Icon name="download" />
           </button>
         )}
@@ -97,7 +97,7 @@ function FileContent({ files, file }: { files: FilesState; file: OpenedFile }) {
 function Picture({ files, file, url }: { files: FilesState; file: OpenedFile; url: string }) {
   return (
     <div class="file-picture" tabIndex={0} role="region" aria-label="Picture">
-      <img src={url} alt={file.entry.name} onError={() => followLink(downloadAddress(files.session, file.entry))} />
+      <img src={url} alt={file.entry.name} onError={() => void downloadUrl(downloadAddress(files.session, file.entry))} />
     </div>
   );
 }

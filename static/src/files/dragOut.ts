@@ -1,6 +1,5 @@
 // Drag of an entry out of the page. Chromium saves the dragged file; other browsers drop its path.
 
-import { serverAddress } from "../basePath";
 import { ticketed } from "../wire/browsers";
 import { addressOfFile, archiveAddress, type FileEntry } from "./workspaceFiles";
 
@@ -30,6 +29,6 @@ export function startDragOut(event: DragEvent, session: string, entry: FileEntry
 }
 
 function addressOf(session: string, entry: FileEntry): string | null {
-  if (entry.kind === "file") return serverAddress(addressOfFile(session, entry, { download: "true" }));
-  return entry.kind === "directory" ? serverAddress(archiveAddress(session, entry)) : null;
+  if (entry.kind === "file") return addressOfFile(session, entry, { download: "true" });
+  return entry.kind === "directory" ? archiveAddress(session, entry) : null;
 }

@@ -4,7 +4,7 @@ import { signal } from "@preact/signals";
 import { newId } from "../id";
 import { RestError } from "../wire/rest";
 import type { DroppedFile } from "./droppedFiles";
-import { rawUpload } from "./rawCall";
+import { rawUpload } from "../wire/rawCall";
 import { addressOfFile, childOf, type WorkspacePath } from "./workspaceFiles";
 
 /** Largest number of files of one drop. */

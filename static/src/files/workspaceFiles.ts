@@ -1,7 +1,8 @@
 // REST calls on the files of a session's workspace.
 
+import { serverAddress } from "../basePath";
+import { rawCall } from "../wire/rawCall";
 import { call, RestError, sessionPath } from "../wire/rest";
-import { rawCall } from "./rawCall";
 
 export type FileKind = "file" | "directory" | "link" | "other";
 
@@ -84,12 +85,12 @@ const encodedFlag = ({ encoded }: WorkspacePath) => (encoded ? "true" : undefine
 /** Returns the address of a file, for `GET`, `PUT` and `DELETE`. */
 export function addressOfFile(session: string, file: WorkspacePath, more: Record<string, string> = {}): string {
   const path = file.path.split("/").map(encodeURIComponent).join("/");
-  return `/api${filesPath(session)}/${path}${query({ encoded: encodedFlag(file), ...more })}`;
+  return serverAddress(`/api${filesPath(session)}/${path}${query({ encoded: encodedFlag(file), ...more })}`);
 }
 
 /** Returns the address of a directory as an archive. */
 export const archiveAddress = (session: string, directory: WorkspacePath): string =>
-  `/api${sessionPath(session)}/archive${query({ path: directory.path || undefined, encoded: encodedFlag(directory), format: "zip" })}`;
+  serverAddress(`/api${sessionPath(session)}/archive${query({ path: directory.path || undefined, encoded: encodedFlag(directory), format: "zip" })}`);
 
 export interface ListRequest {
   directory: WorkspacePath;

@@ -1,7 +1,7 @@
-// Upload of a file into a session's workspace. XMLHttpRequest reports progress; `fetch` does not.
+// Upload of an attachment into a session's workspace.
 
-import { errorFrom, fileAddress, RestError } from "./rest";
-import { secretHeaders } from "./secret";
+import { rawUpload } from "./rawCall";
+import { fileAddress, RestError } from "./rest";
 
 /** Directory in the workspace. */
 const UPLOAD_DIRECTORY = "uploads";
@@ -14,9 +14,13 @@ export async function uploadFile(session: string, file: File, onProgress: (share
     // Cancelled while this code was loading, or between two names.
     if (signal.aborted) throw new RestError(0, "cancelled");
     const path = `${UPLOAD_DIRECTORY}/${uploadName(file.name, attempt)}`;
-    const { status, text } = await putFile(session, path, file, onProgress, signal);
-    if (status === 201) return path;
-    if (status !== 412) throw errorFrom(status, text);
+    const headers = { "Content-Type": "application/octet-stream", "If-None-Match": "*" };
+    try {
+      await rawUpload(fileAddress(session, path)!, file, { headers, onProgress, signal });
+      return path;
+    } catch (error) {
+      if (!(error instanceof RestError && error.status === 412)) throw error;
+    }
   }
   throw new RestError(412, `too many files are named \`${file.name}\`; rename it`);
 }
@@ -27,20 +31,4 @@ export function uploadName(name: string, attempt: number): string {
   if (attempt === 1) return plain;
   const dot = plain.lastIndexOf(".");
   return dot > 0 ? `${plain.slice(0, dot)}-${attempt}${plain.slice(dot)}` : `${plain}-${attempt}`;
-}
-
-function putFile(session: string, path: string, file: File, onProgress: (share: number) => void, signal: AbortSignal) {
-  return new Promise<{ status: number; text: string }>((resolve, reject) => {
-    const request = new XMLHttpRequest();
-    request.open("PUT", fileAddress(session, path)!);
-    request.setRequestHeader("Content-Type", "application/octet-stream");
-    request.setRequestHeader("If-None-Match", "*");
-    for (const [name, value] of Object.entries(secretHeaders())) request.setRequestHeader(name, value);
-    request.upload.onprogress = ({ loaded, total }) => onProgress(total > 0 ? loaded / total : 0);
-    request.onload = () => resolve({ status: request.status, text: request.responseText });
-    request.onerror = () => reject(new RestError(0, "no reply from the server; check that greenroom runs"));
-    request.onabort = () => reject(new RestError(0, "cancelled"));
-    signal.addEventListener("abort", () => request.abort());
-    request.send(file);
-  });
 }

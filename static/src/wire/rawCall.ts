@@ -1,9 +1,8 @@
 // Requests whose body or answer is not JSON, in two forms: `fetch`, and `XMLHttpRequest` for the
 // progress of an upload.
 
-import { serverAddress } from "../basePath";
-import { errorFrom, RestError, signedOut } from "../wire/rest";
-import { secretHeaders } from "../wire/secret";
+import { errorFrom, RestError, signedOut } from "./rest";
+import { secretHeaders } from "./secret";
 
 interface RawRequest {
   method: "GET" | "PUT" | "DELETE";
@@ -20,7 +19,7 @@ interface RawRequest {
 export async function rawCall(address: string, request: RawRequest): Promise<Response> {
   const headers = { ...secretHeaders(), ...request.headers };
   const signal = request.signal ?? null;
-  const response = await fetch(serverAddress(address), { ...request, headers, signal, credentials: "same-origin", cache: "no-store" }).catch(() => {
+  const response = await fetch(address, { ...request, headers, signal, credentials: "same-origin", cache: "no-store" }).catch(() => {
     throw new RestError(0, request.signal?.aborted ? "cancelled" : "no reply from the server; check that greenroom runs");
   });
   if (response.status === 401) signedOut.value = true;
@@ -39,7 +38,7 @@ interface FileUploadRequest {
 export function rawUpload(address: string, file: Blob, { headers, onProgress, signal }: FileUploadRequest): Promise<void> {
   return new Promise((resolve, reject) => {
     const request = new XMLHttpRequest();
-    request.open("PUT", serverAddress(address));
+    request.open("PUT", address);
     for (const [name, value] of Object.entries({ ...secretHeaders(), ...headers })) request.setRequestHeader(name, value);
     request.upload.onprogress = ({ loaded, total }) => onProgress(total > 0 ? loaded / total : 0);
     request.onload = () => (request.status < 300 ? resolve() : reject(errorFrom(request.status, request.responseText)));
