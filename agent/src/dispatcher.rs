@@ -162,6 +162,7 @@ impl Dispatcher {
             takes_images: false,
             context_limit: None,
             orphan_after_s: Some(ORPHAN_AFTER_S),
+            plan_path: None,
         };
         let state = DispatcherState {
             boot: String::new(),

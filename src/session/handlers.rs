@@ -205,6 +205,7 @@ fn has_contents(input: &SessionInput) -> bool {
             | SessionInput::UserAction(_)
             | SessionInput::EditQueue { .. }
             | SessionInput::SetModel { .. }
+            | SessionInput::PlanSaved { .. }
     )
 }
 

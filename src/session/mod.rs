@@ -29,6 +29,7 @@ mod latest;
 pub mod messages;
 mod names;
 mod pending;
+mod plan;
 mod render;
 mod reports;
 mod request;
@@ -50,6 +51,7 @@ pub use self::{
     broadcast::{DeliveryPoll, DeltaChunk, DeltaPositions, SessionBroadcast, Subscription},
     budget::SessionBudget,
     names::{check_directory, check_name, check_title},
+    plan::{PlanSaved, plan_path},
     reports::is_batchable,
     request::{CallError, SessionRequest, request_with_retry, send_request},
     request_error::RequestError,

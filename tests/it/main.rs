@@ -21,6 +21,7 @@ mod models;
 mod overload;
 mod packaging;
 mod pauses;
+mod plans;
 mod proxies;
 mod queue;
 mod quotas;

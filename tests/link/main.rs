@@ -140,6 +140,7 @@ impl LinkHistories {
                 takes_images: false,
                 context_limit: None,
                 orphan_after_s: None,
+                plan_path: None,
             }),
             session_stopped: SessionStopSink.start().recipient(),
         });

@@ -45,7 +45,8 @@ pub const ACTIONS: [KindDeclaration; 23] = [
     kind("ping", &[User]),
 ];
 
-/// Observations. Those with the sender `user` report that the user's message reached the agent.
+/// Observations. `chat` reports that the user's message reached the agent, and a `plan` of the user
+/// that the user edited the agent's plan.
 pub const OBSERVATIONS: [KindDeclaration; 21] = [
     kind("run", &[Agent]).classic(),
     kind("read", &[Agent]).classic(),
@@ -56,7 +57,7 @@ pub const OBSERVATIONS: [KindDeclaration; 21] = [
     kind("chat", &[User]).classic(),
     kind("message", &[Agent]).classic(),
     kind("think", &[Agent]).classic(),
-    kind("plan", &[Agent]).classic(),
+    kind("plan", &[Agent, User]).classic(),
     kind("compaction", &[Agent]),
     kind("commands", &[Agent]),
     kind("confirm", &[Agent]).classic(),

@@ -9,6 +9,7 @@
 //! | [`event`] | numbered events, kept and replayed forever | server → client, agent (on restore) |
 //! | [`action`] | requests and acts of user and agent | inside events |
 //! | [`observation`] | results and changes of state | inside events |
+//! | [`plan`] | the plan's file, and its steps | inside observations |
 //! | [`tool`] | parts of the generic tool call | inside actions and observations |
 //! | [`delta`] | unnumbered pieces of growing items, never replayed | agent → server → client |
 //! | [`declarations`] | names of all kinds, and their senders | (read by parser, policy, page) |
@@ -29,6 +30,7 @@ pub mod event;
 mod generated_files;
 pub mod link;
 pub mod observation;
+pub mod plan;
 pub mod sandbox_paths;
 mod size;
 pub mod terminal;

@@ -48,6 +48,7 @@ use crate::{
     Delta, Event,
     action::{Action, ApprovalDecision},
     event::EventBody,
+    plan::PLAN_PATH,
 };
 
 /// Version of the link protocol. The server rejects an agent with another version, and reports the
@@ -211,6 +212,16 @@ pub struct AgentSettings {
     /// Time without a server after which the agent ends, in seconds. Absent: never.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub orphan_after_s: Option<u64>,
+    /// Path of the plan below `directory`. Absent: [`PLAN_PATH`](crate::plan::PLAN_PATH).
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub plan_path: Option<String>,
+}
+
+impl AgentSettings {
+    /// Returns the path of the plan below [`AgentSettings::directory`].
+    pub fn plan_path(&self) -> &str {
+        self.plan_path.as_deref().unwrap_or(PLAN_PATH)
+    }
 }
 
 /// Effort that a model spends on its thinking.
@@ -361,6 +372,7 @@ mod tests {
             takes_images: false,
             context_limit: None,
             orphan_after_s: None,
+            plan_path: None,
         };
         round_trip(settings(None), r#"{"model":"m","api":"openai","directory":"/","run_timeout_s":1,"max_steps":2}"#);
         round_trip(

@@ -240,6 +240,20 @@ fn is_zero(number: &u32) -> bool {
 pub struct PlanItem {
     pub text: String,
     pub done: bool,
+    /// Absent in events of earlier versions.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    #[cfg_attr(test, ts(optional))]
+    pub state: Option<PlanItemState>,
+}
+
+/// State of one step of a plan.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
+#[cfg_attr(test, derive(schemars::JsonSchema, ts_rs::TS))]
+#[serde(rename_all = "snake_case")]
+pub enum PlanItemState {
+    Pending,
+    InProgress,
+    Completed,
 }
 
 /// Usage of one model call, and totals of the session so far.

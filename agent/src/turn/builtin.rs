@@ -133,9 +133,12 @@ impl BuiltinDriver {
         }
     }
 
-    /// Adds the user's actions and steering messages since the last step.
+    /// Adds the user's actions, the changed plan and the steering messages since the last step.
     async fn catch_up(&mut self, context: &TurnContext) {
         self.add_user_activity(context);
+        if let Some(text) = self.reader.plan.check(context).await {
+            self.conversation.add_user_text(&text);
+        }
         for SteerMessage { command, message } in context.steer_queue.take() {
             self.conversation.add_user_message(&message, AttachmentOrigin::Message);
             context.outgoing.report(AgentReport::Steered { command }).await;
@@ -178,8 +181,13 @@ impl BuiltinDriver {
         }
         let tool_context =
             ToolContext::new(&id, ProcessOwner::Agent, settings, &context.outgoing, &context.processes, &context.stop);
-        match tools::perform(&action, &tool_context).await {
+        let performed = match self.reader.plan.outdated(&action, context).await {
+            Some(detail) => Err(ToolError::Failed(detail)),
+            None => tools::perform(&action, &tool_context).await,
+        };
+        match performed {
             Ok(done) => {
+                self.reader.plan.written(&action);
                 *repeated = RepeatedFailure::default();
                 context.outgoing.event(Some(&id), done.observation).await;
                 self.conversation.add_result(&id, done.model_text);
@@ -303,6 +311,7 @@ mod tests {
             takes_images: false,
             context_limit: None,
             orphan_after_s: None,
+            plan_path: None,
         };
         TurnContext {
             outgoing: OutgoingQueue::default(),

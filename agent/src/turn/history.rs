@@ -9,6 +9,7 @@ use super::{
     UserActivity, UserMessage,
     conversation::{AgentConversation, AssistantMessage, ToolCallRequest},
     pictures::AttachmentOrigin,
+    plan_watch::{PlanWatch, changed_text},
 };
 use crate::{terminal_text, tools};
 
@@ -28,6 +29,8 @@ pub(super) struct HistoryReader {
     /// Text of a partial message. Used if the user interrupted it; otherwise the model was asked
     /// again, and answered anew.
     partial_message: Option<String>,
+    /// Newest plan in the conversation.
+    pub(super) plan: PlanWatch,
 }
 
 impl HistoryReader {
@@ -84,6 +87,16 @@ impl HistoryReader {
                 self.flush_user_activity(conversation);
                 conversation.compact(&observation.content, usize::try_from(*kept).unwrap_or(usize::MAX));
             }
+            // A plan without a call: the user or a command changed the file.
+            ObservationKind::Plan { path, .. } if item.is_empty() => {
+                if self.plan.see(&observation.content) {
+                    self.user_activity.push(changed_text(path, &observation.content));
+                }
+            }
+            ObservationKind::Plan { .. } => {
+                self.plan.see(&observation.content);
+                conversation.add_result(item, model_text(observation));
+            }
             // Thoughts are not sent again: a provider rejects a thought without its signature. A
             // thought written with the `think` tool is that call's result, as are the observations
             // below.
@@ -94,7 +107,6 @@ impl HistoryReader {
             | ObservationKind::Edit { .. }
             | ObservationKind::Browse { .. }
             | ObservationKind::Tool { .. }
-            | ObservationKind::Plan { .. }
             | ObservationKind::Error { .. } => conversation.add_result(item, model_text(observation)),
             ObservationKind::Commands { .. }
             | ObservationKind::Confirm { .. }
@@ -208,6 +220,20 @@ mod tests {
         let call = r#""source":"agent","item":"c1","action":"tool","args":{"kind":"search","title":"Search","name":"search","input":{"pattern":"x"}}"#;
         let result = r#""source":"agent","item":"c1","observation":"tool","extras":{"kind":"search","title":"Search","name":"search","status":"completed"},"content":"a:1:x""#;
         check(&[CHAT, call, result], &["user: do", r#"agent:  search#c1{"pattern":"x"}"#, "result: c1=a:1:x "]);
+    }
+
+    #[test]
+    fn changed_plan_is_read_once() {
+        let plan = |source: &str, content: &str| {
+            format!(
+                r#""source":"{source}","observation":"plan","extras":{{"path":"p.md","items":[]}},"content":"{content}""#
+            )
+        };
+        let changed = "[The plan in `p.md` was changed, by the user or by a command. The plan is now:]";
+        check(
+            &[CHAT, MESSAGE, &plan("user", "- [x] a"), &plan("agent", "- [x] a"), CHAT],
+            &["user: do", "agent: Looking. ", &format!("user: {changed}\n- [x] a\n\ndo")],
+        );
     }
 
     #[test]

@@ -30,6 +30,7 @@ mod model;
 mod model_asker;
 mod model_step;
 mod pictures;
+mod plan_watch;
 mod recovery;
 mod truncate;
 mod user_activity;

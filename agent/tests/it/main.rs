@@ -11,6 +11,7 @@ mod link;
 mod model_mistakes;
 mod orphan;
 mod pictures;
+mod plan;
 mod restore;
 mod run;
 mod search;

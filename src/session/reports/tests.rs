@@ -160,7 +160,7 @@ async fn unknown_kind_cannot_forge_event_fields() {
 async fn long_text_of_any_kind_is_stored_whole() {
     let fixture = ReportFixture::new().await;
     let long = format!("BEGIN{}END", "ä".repeat(CONTENT_LIMIT));
-    let items = vec![PlanItem { text: "one".into(), done: false }];
+    let items = vec![PlanItem { text: "one".into(), done: false, state: None }];
     for (n, kind) in (1..).zip([
         ObservationKind::Message { partial: false },
         ObservationKind::Think { partial: true },

@@ -5,6 +5,7 @@ use greenroom_protocol::{
     action::{ApprovalDecision, MessageMode},
     link::{AgentCommand, AgentSettings},
     observation::{EscalationStep, QueueItem, SandboxPhase},
+    plan::plan_observation,
 };
 
 use super::{
@@ -276,6 +277,13 @@ impl SessionState {
             self.outgoing.retain(|frame| !matches!(frame.command, AgentCommand::Settings(_)));
             self.deliver(AgentCommand::Settings(settings), d);
         }
+        Ok(())
+    }
+
+    /// Records a plan that the user saved.
+    pub(super) fn plan_saved(&self, path: String, markdown: String, d: &mut Transition) -> Result<(), RequestError> {
+        self.check_open()?;
+        d.push_event(EventSource::User, None, None, plan_observation(path, markdown));
         Ok(())
     }
 

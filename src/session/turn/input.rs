@@ -53,6 +53,11 @@ pub enum SessionInput {
     KillProcess {
         pid: i32,
     },
+    /// The user saved the agent's plan.
+    PlanSaved {
+        path: String,
+        markdown: String,
+    },
     /// Start of a stopped sandbox for a terminal.
     StartForTerminal,
     // Requests of the sweeper.

@@ -387,6 +387,7 @@ impl SessionState {
             SessionInput::BudgetSpent { why } => self.budget_spent(why, &mut d),
             SessionInput::KillProcess { pid } => self.kill_process(pid, &mut d)?,
             SessionInput::LeftoversReported { pids } => self.leftovers_reported(pids, context, &mut d),
+            SessionInput::PlanSaved { path, markdown } => self.plan_saved(path, markdown, &mut d)?,
             SessionInput::StartForTerminal => self.start_for_terminal(&mut d)?,
             SessionInput::TerminalsListed { names } => self.terminals_listed(names),
             SessionInput::QuotaExceeded(exceeded) => self.quota_exceeded(exceeded, context, &mut d),

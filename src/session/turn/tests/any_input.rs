@@ -67,6 +67,7 @@ fn any_but_the_end() -> impl Strategy<Value = SessionInput> {
         Just(SessionInput::StopIdle { reason: None }),
         prop_oneof![
             Just(SessionInput::StartForTerminal),
+            Just(SessionInput::PlanSaved { path: "p".into(), markdown: "- [ ] a".into() }),
             Just(SessionInput::TerminalsListed { names: vec!["main".into()] }),
         ],
         Just(SessionInput::SetModel { settings: settings(), title: None }),

@@ -39,7 +39,7 @@ export const OBSERVATIONS: Record<ObservationKind["observation"], KindShape> = {
   chat: { senders: ["user"], fields: { attachments: "strings?", turn: "string?" } },
   message: { senders: ["agent"], fields: { partial: "boolean?" } },
   think: { senders: ["agent"], fields: { partial: "boolean?" } },
-  plan: { senders: ["agent"], fields: { path: "string", items: "objects" } },
+  plan: { senders: ["agent", "user"], fields: { path: "string", items: "objects" } },
   compaction: { senders: ["agent"], fields: { dropped_bytes: "number", kept: "number" } },
   commands: { senders: ["agent"], fields: { items: "objects", more: "number?" } },
   confirm: { senders: ["agent"], fields: { request: "string", action: "string", risk: "string", options: "strings" } },

@@ -215,7 +215,16 @@ waited_ms?: number, } };
 /**
  * Line of a plan with a checkbox.
  */
-export type PlanItem = { text: string, done: boolean, };
+export type PlanItem = { text: string, done: boolean, 
+/**
+ * Absent in events of earlier versions.
+ */
+state?: PlanItemState, };
+
+/**
+ * State of one step of a plan.
+ */
+export type PlanItemState = "pending" | "in_progress" | "completed";
 
 /**
  * Message that waits in the queue.
