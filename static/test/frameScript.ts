@@ -7,6 +7,7 @@ import { emptyState, type ScreenState } from "../src/state/screenState";
 interface EventTies {
   item?: string;
   cause?: number;
+  source?: EventOrigin;
 }
 
 /** Origins of observations other than the agent. */
@@ -29,8 +30,10 @@ export class FrameScript {
     return this.push({ ...this.base(source), ...ties, action, args });
   }
 
-  addObservation<K extends keyof ObservationExtras>(observation: K, content: string, extras: ObservationExtras[K], ties: EventTies = {}): this {
-    return this.push({ ...this.base(ORIGINS[observation] ?? "agent"), ...ties, observation, content, extras });
+  addObservation<K extends keyof ObservationExtras>(
+    observation: K, content: string, extras: ObservationExtras[K], { source, ...ties }: EventTies = {},
+  ): this {
+    return this.push({ ...this.base(source ?? ORIGINS[observation] ?? "agent"), ...ties, observation, content, extras });
   }
 
   state(agent_state: ObservationExtras["agent_state_changed"]["agent_state"], reason?: string, more: { turn_over?: boolean } = {}): this {

@@ -12,6 +12,7 @@ mod keyboard;
 mod newcomer;
 mod page;
 mod phone;
+mod plan_tab;
 mod proxies;
 mod recordings;
 mod resilience;

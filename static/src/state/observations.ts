@@ -42,11 +42,16 @@ const OBSERVATION_REDUCERS: ObservationReducers = {
     putRow(draft, { kind: "thinking", key, item, at, open: false, partial: event.extras.partial === true, durationMs, truncated, ...wholeText(event.content) });
   },
   plan(draft, event) {
-    if (event.item !== undefined) removeRow(draft, `tool:${event.item}`);
-    const key = `plan:${event.item ?? event.seq}`;
     const { item, at, content: markdown } = event;
-    const truncated = truncationOf(event.extras);
-    putPlan(draft, { kind: "plan", key, item, at, markdown, truncated, items: event.extras.items, superseded: false });
+    const { items, path } = event.extras;
+    const last = draft.rows.at(-1);
+    const byUser = event.source === "user";
+    // The agent also reports the plan that the user has saved.
+    if (item === undefined && draft.plan?.byUser && draft.plan.markdown === markdown) return;
+    if (item !== undefined) removeRow(draft, `tool:${item}`);
+    // Edits of the user in a row are one row.
+    const key = byUser && last?.kind === "plan" && last.byUser ? last.key : `plan:${item ?? event.seq}`;
+    putPlan(draft, { kind: "plan", key, item, at, markdown, path, byUser, truncated: truncationOf(event.extras), items, superseded: false });
   },
   compaction(draft, event) {
     const { seq, at, content: markdown } = event;

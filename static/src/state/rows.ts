@@ -69,6 +69,10 @@ export interface PlanRow {
   item?: string;
   at: string;
   markdown: string;
+  /** Path of the file inside the workspace. Absent while the plan is being written. */
+  path?: string | undefined;
+  /** Set on an edit of the user. */
+  byUser?: boolean;
   truncated?: TruncationMark | undefined;
   items: PlanItem[];
   /** Replaced by a newer plan. */
