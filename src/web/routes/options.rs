@@ -6,6 +6,7 @@ use serde::Serialize;
 
 use crate::{
     api_schema::ReasoningEffortSchema,
+    config::FileTypePattern,
     directory::AGENT,
     gateway::ModelChoice,
     web::{error::ApiResult, route_table::documented_routes, state::WebServices},
@@ -42,8 +43,15 @@ struct LimitOptions {
     frame_bytes: usize,
     /// Largest JSON body, bytes.
     body_bytes: u64,
-    /// Largest upload, bytes.
+    /// Largest uploaded file, bytes.
     upload_bytes: u64,
+    /// Files in one upload.
+    upload_files: usize,
+    /// Types that may be uploaded: extensions, media types, and groups such as `image/*`. Empty:
+    /// each type.
+    allowed_types: Vec<String>,
+    /// Types that may not be uploaded. Wins over `allowed_types`.
+    denied_types: Vec<String>,
     /// Memory of a sandbox, bytes.
     memory_bytes: u64,
     /// Processors of a sandbox.
@@ -86,6 +94,9 @@ async fn options(services: Data<WebServices>) -> ApiResult {
             frame_bytes: greenroom_protocol::CLIENT_FRAME_LIMIT,
             body_bytes: config.server.max_body.as_u64(),
             upload_bytes: config.server.max_upload.as_u64(),
+            upload_files: config.files.max_files,
+            allowed_types: config.files.allowed_types.iter().map(FileTypePattern::to_string).collect(),
+            denied_types: config.files.denied_types.iter().map(FileTypePattern::to_string).collect(),
             memory_bytes: config.sandbox.limits.memory.as_u64(),
             cpus: config.sandbox.limits.cpus,
         },
