@@ -18,6 +18,7 @@ mod replay;
 mod start;
 mod tokens;
 mod ui;
+mod workspace;
 
 #[tokio::main]
 async fn main() {
@@ -63,5 +64,8 @@ async fn main() {
     }
     if wanted("ui") {
         ui::run().await;
+    }
+    if wanted("workspace") {
+        workspace::run(&drivers).await;
     }
 }
