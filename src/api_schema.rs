@@ -33,6 +33,7 @@ pub(crate) use api_schema;
 
 // The document takes these schemas from `wire_schemas`, by name.
 api_schema! {
+    pub(crate) ApprovalModeSchema as "ApprovalMode" = Object::new();
     pub(crate) AgentStateSchema as "AgentState" = Object::new();
     pub(crate) EffortChoiceSchema as "EffortChoice" = Object::new();
     pub(crate) ErrorBodySchema as "ErrorBody" = Object::new();

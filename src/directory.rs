@@ -358,12 +358,14 @@ impl SessionProvider for Addr<Directory> {
         key: Option<String>,
     ) -> Result<(SessionId, Addr<Session>), RequestError> {
         let (new, dedup_key) = match request.clone() {
-            ClientRequest::Initialize { model, directory, agent_cls, image, title, effort } => {
+            ClientRequest::Initialize { model, directory, agent_cls, image, title, effort, mode, analyzer } => {
                 let new = NewSession {
                     title,
                     agent: agent_cls,
                     model,
                     effort,
+                    mode,
+                    analyzer,
                     image,
                     directory,
                     task: None,

@@ -315,6 +315,7 @@ fn agent_settings(config: Arc<Config>, gateway: Gateway) -> Box<dyn Fn(&SessionR
             takes_images,
             context_limit,
             orphan_after_s: Some(config.sandbox.orphan_after.whole_seconds()).filter(|seconds| *seconds > 0),
+            mode: record.mode,
         }
     })
 }

@@ -12,7 +12,7 @@ use std::{
 /// Layers, lowest first. Modules of one layer do not import each other; the lowest layer is exempt.
 const LAYERS: [&[&str]; 11] = [
     &["config", "telemetry", "actor_registry", "api_schema", "clock", "data", "allocator", "net", "terminal"],
-    &["store", "sandbox", "gateway"],
+    &["store", "sandbox", "gateway", "approvals"],
     &["session", "files"],
     &["frontend", "link"],
     &["directory"],

@@ -231,6 +231,7 @@ async fn read(
             (_, ToAgent::History { .. }) => return AgentLinkError::UnexpectedFrame("history"),
             (_, ToAgent::Command(_)) => return AgentLinkError::UnexpectedFrame("command"),
             (_, ToAgent::CancelHint(_)) => return AgentLinkError::UnexpectedFrame("cancel_hint"),
+            (_, ToAgent::Verdict(_)) => return AgentLinkError::UnexpectedFrame("verdict"),
             (_, ToAgent::Ack { .. }) => return AgentLinkError::UnexpectedFrame("ack"),
         };
     }
@@ -251,7 +252,7 @@ fn deliver_earlier_start(received: ToAgent, outgoing: &OutgoingQueue) -> bool {
             outgoing.ack(n);
             outgoing.finish_earlier_start(None)
         }
-        ToAgent::History { .. } | ToAgent::Command(_) | ToAgent::CancelHint(_) => false,
+        ToAgent::History { .. } | ToAgent::Command(_) | ToAgent::CancelHint(_) | ToAgent::Verdict(_) => false,
     }
 }
 

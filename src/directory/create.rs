@@ -150,6 +150,8 @@ impl Directory {
             agent,
             model,
             effort: new.effort.map_or_else(|| self.gateway.default_effort(), EffortChoice::effort),
+            mode: new.mode,
+            analyzer: new.analyzer.clone(),
             image: new.image.clone(),
             sandbox: self.sandbox.name().to_owned(),
             sandbox_uid: None,

@@ -235,6 +235,8 @@ async fn repeated_or_rejected_title_changes_nothing() {
             directory: None,
             agent_cls: None,
             effort: None,
+            mode: None,
+            analyzer: None,
         };
         session.send(Relay { request, idempotency_key: Some(key.to_owned()) })
     };

@@ -296,6 +296,7 @@ impl AgentConnection<'_> {
                     false => Ok(ConnectionStep::AwaitSession(self.send_to_session(reported))),
                 }
             }
+            Some(FromAgent::Review(_)) => Err(DisconnectReason::ProtocolViolation("an unexpected `review`".to_owned())),
             Some(FromAgent::Hello(_)) => Err(DisconnectReason::ProtocolViolation("a second `hello`".to_owned())),
         }
     }
@@ -473,6 +474,7 @@ fn longest_name(frame: &FromAgent) -> usize {
             item.as_ref().map_or(0, String::len).max(request)
         }
         FromAgent::Report { report: AgentReport::Piece { item, .. }, .. } => item.len(),
+        FromAgent::Review(review) => review.item.as_ref().map_or(0, String::len).max(review.id.len()),
         FromAgent::Report { .. } | FromAgent::Hello(_) | FromAgent::Taken { .. } => 0,
     }
 }

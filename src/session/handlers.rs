@@ -156,7 +156,10 @@ impl Session {
             ClientRequest::Resume {} => SessionInput::Resume,
             ClientRequest::Stop {} => SessionInput::Stop { reason: None },
             ClientRequest::End {} => SessionInput::End,
-            ClientRequest::Confirm { request, decision, reason } => SessionInput::Confirm { request, decision, reason },
+            ClientRequest::Confirm { request, decision, reason, .. } => {
+                SessionInput::Confirm { request, decision, reason }
+            }
+            ClientRequest::SetMode { .. } => return Err(RequestError::BadArgs("`set_mode` is not built".to_owned())),
             ClientRequest::EditQueue { item, content, remove } => {
                 let content = content.map(|content| non_empty("content", content)).transpose()?;
                 SessionInput::EditQueue { item, content, remove }
@@ -164,7 +167,7 @@ impl Session {
             ClientRequest::SetModel { model } => self.change_model(Some(model), None, None)?,
             ClientRequest::SetBudget { usd } => SessionInput::SetBudget { usd },
             ClientRequest::KillProcess { pid } => SessionInput::KillProcess { pid },
-            ClientRequest::Initialize { model, title, image, directory, agent_cls, effort } => {
+            ClientRequest::Initialize { model, title, image, directory, agent_cls, effort, mode: _, analyzer: _ } => {
                 if image.or(directory).or(agent_cls).is_some() {
                     return Err(RequestError::BadArgs(
                         "`image`, `directory` and `agent_cls` are fixed when a session is created; create a new session with them"

@@ -47,7 +47,7 @@ impl RenderedEvents {
         let cause = cause.or_else(|| item.as_ref().and_then(|item| causes.get(item).copied()));
         track_causes(causes, seq, item.as_deref(), &body);
         let message = body.summary_line();
-        let mut event = Event { seq, at, source, cause, item, body, message };
+        let mut event = Event { seq, at, source, cause, item, risk: None, body, message };
         let begin = self.text.len();
         let mut len = self.write(&event);
         if len > EVENT_LIMIT {

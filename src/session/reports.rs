@@ -42,7 +42,7 @@ impl Handler<HelloReceived> for Session {
         let history_to = self.state.history_to(self.tail);
         self.apply(SessionInput::HelloReceived { boot: hello.boot }, ctx);
         let settings = (self.deps.settings_for)(&self.record);
-        let welcome = ServerWelcome { session: self.id.to_string(), acked, restore, settings };
+        let welcome = ServerWelcome { session: self.id.to_string(), acked, restore, settings, reviews: false };
         Ok(HelloAccepted { welcome, broadcast: self.broadcast.clone(), history_to })
     }
 }

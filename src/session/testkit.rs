@@ -61,6 +61,7 @@ pub(crate) fn agent_settings(model: &str) -> AgentSettings {
         takes_images: false,
         context_limit: None,
         orphan_after_s: None,
+        mode: None,
     }
 }
 

@@ -140,6 +140,7 @@ impl LinkHistories {
                 takes_images: false,
                 context_limit: None,
                 orphan_after_s: None,
+                mode: None,
             }),
             session_stopped: SessionStopSink.start().recipient(),
         });
@@ -432,6 +433,8 @@ fn record() -> SessionRecord {
         agent: "greenroom".into(),
         model: "demo".into(),
         effort: None,
+        mode: None,
+        analyzer: None,
         image: None,
         sandbox: "nowhere".into(),
         sandbox_uid: None,

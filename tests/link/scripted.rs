@@ -151,7 +151,17 @@ async fn oversize_approval_request_id_is_rejected() {
     let mut agent = ScriptedLinkAgent::meet(&listener, "b").await;
     agent.history().await;
     let request = "r".repeat(257);
-    let seen = ObservationKind::Confirm { request, action: String::new(), risk: String::new(), options: Vec::new() };
+    let seen = ObservationKind::Confirm {
+        request,
+        action: String::new(),
+        risk: None,
+        options: Vec::new(),
+        choices: Vec::new(),
+        asked_by: None,
+        call: None,
+        editable: false,
+        diff: None,
+    };
     let body = Observation { kind: seen, content: String::new() }.into();
     agent.say(&FromAgent::Report { n: 1, report: AgentReport::Event { item: None, body } }).await;
     let reason = failure(&session).await;

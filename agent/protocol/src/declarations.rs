@@ -19,7 +19,7 @@ pub struct KindDeclaration {
 }
 
 /// Actions, with the client requests that no event records.
-pub const ACTIONS: [KindDeclaration; 23] = [
+pub const ACTIONS: [KindDeclaration; 24] = [
     kind("initialize", &[User]),
     kind("start", &[User]).classic(),
     kind("message", &[User]).classic(),
@@ -39,6 +39,7 @@ pub const ACTIONS: [KindDeclaration; 23] = [
     kind("end", &[User]).classic(),
     kind("confirm", &[User]).classic(),
     kind("edit_queue", &[User]),
+    kind("set_mode", &[User]),
     kind("set_model", &[User]).classic(),
     kind("set_budget", &[User]),
     kind("kill_process", &[User]),

@@ -7,6 +7,7 @@
 //! | module | defines | travels |
 //! |---|---|---|
 //! | [`event`] | numbered events, kept and replayed forever | server → client, agent (on restore) |
+//! | [`approval`] | approval of tool calls: modes, risk, reviews | inside events, server ↔ agent |
 //! | [`action`] | requests and acts of user and agent | inside events |
 //! | [`observation`] | results and changes of state | inside events |
 //! | [`tool`] | parts of the generic tool call | inside actions and observations |
@@ -21,6 +22,7 @@
 //! A reader answers an unknown frame with an error, never with silence.
 
 pub mod action;
+pub mod approval;
 pub mod client;
 pub mod declarations;
 pub mod delta;

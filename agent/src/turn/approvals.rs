@@ -9,28 +9,36 @@ use std::{
     sync::{Arc, Mutex},
 };
 
-use greenroom_protocol::{Observation, ObservationKind, action::ApprovalDecision, link::MAX_OPEN_APPROVALS};
+use greenroom_protocol::{Action, Observation, ObservationKind, action::ApprovalDecision, link::MAX_OPEN_APPROVALS};
+use serde_json::Value;
 use tokio::sync::{OwnedSemaphorePermit, Semaphore, oneshot};
 use ulid::Ulid;
 
 use super::{TurnContext, lock};
 
 /// Question to a person before work is done.
-#[derive(Debug, Clone, PartialEq, Eq)]
+#[derive(Debug, Clone, PartialEq)]
 pub struct ApprovalRequest {
-    /// Work that needs the approval, in words.
-    pub action: String,
-    /// Possible harm, in words.
-    pub risk: String,
-    /// Decisions that apply.
-    pub options: Vec<ApprovalDecision>,
+    /// Item of the tool call.
+    pub item: String,
+    /// Tool call that runs if it is allowed.
+    pub call: Action,
+    /// True if a person may change the arguments of `call`.
+    pub editable: bool,
+    /// Unified diff of the change that the call would make.
+    pub diff: Option<String>,
 }
 
 /// End of an approval request.
-#[derive(Debug, Clone, PartialEq, Eq)]
+#[derive(Debug, Clone, PartialEq)]
 pub enum ApprovalAnswer {
     /// A person decided.
-    Decided { decision: ApprovalDecision, reason: Option<String> },
+    Decided {
+        decision: ApprovalDecision,
+        reason: Option<String>,
+        /// Arguments that replace those of the call.
+        input: Option<Value>,
+    },
     /// An interrupt came before a decision. The work must not be done.
     Cancelled,
 }
@@ -41,11 +49,21 @@ impl TurnContext {
     /// An interrupt returns [`ApprovalAnswer::Cancelled`] at once. If the future is dropped, a
     /// later answer is ignored.
     pub async fn ask(&self, request: ApprovalRequest) -> ApprovalAnswer {
-        let ApprovalRequest { action, risk, options } = request;
+        let ApprovalRequest { item, call, editable, diff } = request;
         let decided = async {
             let mut pending = self.approvals.open().await;
-            let kind = ObservationKind::Confirm { request: pending.request.clone(), action, risk, options };
-            self.outgoing.event(None, Observation { kind, content: String::new() }).await;
+            let kind = ObservationKind::Confirm {
+                request: pending.request.clone(),
+                action: call.summary_line(),
+                risk: None,
+                options: vec![ApprovalDecision::Allow, ApprovalDecision::AllowAlways, ApprovalDecision::Deny],
+                choices: Vec::new(),
+                asked_by: None,
+                call: Some(Box::new(call)),
+                editable,
+                diff,
+            };
+            self.outgoing.event(Some(&item), Observation { kind, content: String::new() }).await;
             // The sender stays in `approvals` until it has sent, or until `pending` is dropped.
             (&mut pending.answer).await.unwrap_or(ApprovalAnswer::Cancelled)
         };
@@ -73,9 +91,9 @@ impl Default for ApprovalWaiters {
 
 impl ApprovalWaiters {
     /// Passes a person's answer to the turn that asked. Returns `false` if no such request is open.
-    pub fn answer(&self, request: &str, decision: ApprovalDecision, reason: Option<String>) -> bool {
+    pub fn answer(&self, request: &str, answer: ApprovalAnswer) -> bool {
         let waiting = lock(&self.waiting).remove(request);
-        waiting.is_some_and(|waiting| waiting.send(ApprovalAnswer::Decided { decision, reason }).is_ok())
+        waiting.is_some_and(|waiting| waiting.send(answer).is_ok())
     }
 
     async fn open(&self) -> PendingApproval {

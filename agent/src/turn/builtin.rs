@@ -303,6 +303,7 @@ mod tests {
             takes_images: false,
             context_limit: None,
             orphan_after_s: None,
+            mode: None,
         };
         TurnContext {
             outgoing: OutgoingQueue::default(),

@@ -102,7 +102,12 @@ impl ContractAgent {
     }
 
     fn answer(&mut self, request: &str, decision: ApprovalDecision) {
-        self.send(AgentCommand::Answer { request: request.into(), decision, reason: Some("because".into()) });
+        self.send(AgentCommand::Answer {
+            request: request.into(),
+            decision,
+            reason: Some("because".into()),
+            input: None,
+        });
     }
 
     /// Receives the next frame. Reports are kept.

@@ -344,6 +344,7 @@ mod tests {
             takes_images: false,
             context_limit,
             orphan_after_s: None,
+            mode: None,
         }
     }
 

@@ -58,6 +58,7 @@ impl AgentProcess {
             takes_images: false,
             context_limit: None,
             orphan_after_s: None,
+            mode: None,
         };
         let gateway = ScriptedGateway::start(&at("gateway.sock"), answers);
         AgentProcess { dir, process, gateway, settings }

@@ -72,7 +72,9 @@ impl AgentTestSession {
 
     async fn welcome(&mut self, restore: bool) {
         let (acked, settings) = (self.reports.len() as u64, self.agent.settings.clone());
-        self.link.send(&ToAgent::Welcome(ServerWelcome { session: "s".into(), acked, restore, settings })).await;
+        self.link
+            .send(&ToAgent::Welcome(ServerWelcome { session: "s".into(), acked, restore, settings, reviews: false }))
+            .await;
     }
 
     pub(crate) async fn send_command(&mut self, command: AgentCommand) -> String {
@@ -100,6 +102,7 @@ impl AgentTestSession {
         match self.link.receive().await {
             FromAgent::Hello(_) => panic!("a second hello"),
             FromAgent::Taken { command } => self.taken.push(command),
+            FromAgent::Review(review) => panic!("a review that no server announced: {review:?}"),
             FromAgent::Delta(delta) => self.apply_delta(delta),
             FromAgent::Report { n, report } => {
                 if n > self.reports.len() as u64 {

@@ -52,6 +52,8 @@ async fn repeated_initialize_changes_nothing() {
         image: image.map(str::to_owned),
         title: Some("mine".to_owned()),
         effort: None,
+        mode: None,
+        analyzer: None,
     };
     for request in [initialize(None), initialize(Some("debian"))] {
         let store = Arc::new(FaultyStore::default());

@@ -338,6 +338,8 @@ async fn effort_changes_without_the_model() {
         image: None,
         title: None,
         effort,
+        mode: None,
+        analyzer: None,
     };
     let view = async || fixture.session.send(GetView).await.expect("session actor is running");
     let before = view().await;

@@ -233,8 +233,13 @@ async fn approval_request_with_long_text_is_published() {
     let confirm = ObservationKind::Confirm {
         request: "r".into(),
         action: "run".into(),
-        risk: "high".into(),
+        risk: None,
         options: Vec::new(),
+        choices: Vec::new(),
+        asked_by: None,
+        call: None,
+        editable: false,
+        diff: None,
     };
     fixture.report(1, vec![observation(confirm, &"why ".repeat(CONTENT_LIMIT))]).await;
     let view = fixture.session.send(GetView).await.expect("session actor is running");

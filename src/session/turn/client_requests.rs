@@ -3,6 +3,7 @@
 use greenroom_protocol::{
     Action, EventSource, Observation, ObservationKind,
     action::{ApprovalDecision, MessageMode},
+    approval::DecidedBy,
     link::{AgentCommand, AgentSettings},
     observation::{EscalationStep, QueueItem, SandboxPhase},
 };
@@ -234,11 +235,21 @@ impl SessionState {
         if !self.open_approvals.remove(&request) {
             return Err(RequestError::NoRequest(request));
         }
-        let action = Action::Confirm { request: request.clone(), decision, reason: reason.clone() };
+        let action =
+            Action::Confirm { request: request.clone(), decision, reason: reason.clone(), choice: None, input: None };
         let cause = d.push_event(EventSource::User, None, None, action);
-        let confirmed = observation(ObservationKind::Confirmed { request: request.clone(), decision });
+        let confirmed = observation(ObservationKind::Confirmed {
+            request: request.clone(),
+            decision,
+            by: Some(DecidedBy::Person),
+            who: None,
+            reason: reason.clone(),
+            rule: None,
+            edited: false,
+            withdrawn: false,
+        });
         d.push_event(EventSource::Server, Some(cause), None, confirmed);
-        self.deliver(AgentCommand::Answer { request, decision, reason }, d);
+        self.deliver(AgentCommand::Answer { request, decision, reason, input: None }, d);
         Ok(())
     }
 

@@ -183,6 +183,7 @@ fn settings() -> AgentSettings {
         takes_images: false,
         context_limit: None,
         orphan_after_s: None,
+        mode: None,
     }
 }
 

@@ -12,8 +12,7 @@ use futures::{
     future::{BoxFuture, join_all},
 };
 use greenroom_protocol::{
-    DeltaKind, Event, EventBody, Observation, ObservationKind,
-    action::ApprovalDecision,
+    Action, DeltaKind, Event, EventBody, Observation, ObservationKind,
     link::{AgentReport, WorkOutcome},
 };
 
@@ -89,10 +88,10 @@ async fn say(text: &str, context: &TurnContext) {
 }
 
 async fn ask(action: &str, context: &TurnContext) -> String {
-    let options = vec![ApprovalDecision::Allow, ApprovalDecision::AllowAlways, ApprovalDecision::Deny];
-    let request = ApprovalRequest { action: action.to_owned(), risk: "data is lost".to_owned(), options };
+    let call = Action::Run { command: action.to_owned() };
+    let request = ApprovalRequest { item: action.to_owned(), call, editable: false, diff: None };
     match context.ask(request).await {
-        ApprovalAnswer::Decided { decision, reason } => {
+        ApprovalAnswer::Decided { decision, reason, input: _ } => {
             format!("{action}: {decision:?} {}", reason.unwrap_or_default())
         }
         ApprovalAnswer::Cancelled => format!("{action}: cancelled"),
