@@ -163,7 +163,8 @@ fn rights(command: &ShellCommand, findings: &mut RiskFindings) {
 fn containers(words: &[&str], findings: &mut RiskFindings) {
     let has = |part: &str| words.contains(&part);
     let is_host = words.iter().any(|word| {
-        *word == "--privileged" || word.contains("docker.sock") || word.starts_with("/:") || *word == "--pid=host"
+        let is_right = matches!(*word, "--privileged" | "--pid=host");
+        is_right || word.contains("docker.sock") || word.starts_with("/:")
     });
     match words.first() {
         _ if is_host => findings.high("gives a container the rights of the host"),
