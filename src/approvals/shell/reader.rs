@@ -48,7 +48,7 @@ pub(super) struct CommandReader {
 #[derive(Clone, Copy)]
 pub(super) struct Script<'a> {
     pub source: &'a str,
-    depth: usize,
+    pub depth: usize,
     pipeline: usize,
     position: usize,
 }
@@ -89,7 +89,7 @@ impl CommandReader {
         self.statements(&parsed.file.body, Script { source, depth, pipeline: 0, position: 0 })
     }
 
-    pub(super) fn statements(&mut self, statements: &StmtSeq, script: Script<'_>) -> Result<(), Unclear> {
+    fn statements(&mut self, statements: &StmtSeq, script: Script<'_>) -> Result<(), Unclear> {
         statements.iter().try_for_each(|statement| {
             self.pipelines += 1;
             self.statement(statement, Script { pipeline: self.pipelines, position: 0, ..script })
@@ -241,7 +241,7 @@ impl CommandReader {
             let is_input = redirect.fd.is_none_or(|fd| fd == 0);
             let word = match &redirect.target {
                 RedirectTarget::Heredoc(document) => {
-                    let text = self.here_document(&document.body.parts, script)?;
+                    let text = self.here_document(&document.body, script)?;
                     input = is_input.then_some(CommandInput::Text(text)).or(input);
                     continue;
                 }

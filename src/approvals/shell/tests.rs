@@ -83,6 +83,7 @@ fn lines_that_hide_a_command_are_unclear() {
     check("alias ls=rm", "changes the meaning");
     check("echo `a \\`b\\``", "substitution has escapes");
     check("x='a[$(b)]'; echo $((x))", "substitution");
+    check("[[ -z $(case x in x) a;; esac) ]]", "cannot be parsed");
     check("let 'a[$(b)]'", "evaluates a text");
     check("echo ${x@P}", "runs the text of a variable");
     check("gіt push", "look-alike");

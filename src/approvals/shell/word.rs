@@ -1,8 +1,8 @@
 //! Words, patterns and here documents: their values, and the commands of their substitutions.
 
 use shuck_ast::{
-    BourneParameterExpansion, CommandSubstitutionSyntax, ConditionalExpr, HeredocBodyPart, HeredocBodyPartNode,
-    ParameterExpansion, ParameterExpansionSyntax, Pattern, PatternPart, Span, Word, WordPart, WordPartNode,
+    BourneParameterExpansion, ConditionalExpr, HeredocBody, HeredocBodyMode, HeredocBodyPart, ParameterExpansion,
+    ParameterExpansionSyntax, Pattern, PatternPart, Span, Word, WordPart, WordPartNode,
 };
 
 use super::{
@@ -34,21 +34,19 @@ impl CommandReader {
     }
 
     /// Returns the text of a here document. `None` if an expansion decides about the text.
-    pub(super) fn here_document(
-        &mut self,
-        parts: &[HeredocBodyPartNode],
-        script: Script<'_>,
-    ) -> Result<Option<String>, Unclear> {
+    pub(super) fn here_document(&mut self, body: &HeredocBody, script: Script<'_>) -> Result<Option<String>, Unclear> {
         let mut text = Some(String::new());
-        for part in parts {
+        for part in &body.parts {
             match &part.kind {
                 HeredocBodyPart::Literal(literal) => {
+                    if body.mode == HeredocBodyMode::Expanding {
+                        no_unread_substitution(part.span.slice(script.source))?;
+                    }
                     let piece = literal.as_str(script.source, part.span);
                     text = text.map(|text| text + piece);
                 }
-                HeredocBodyPart::CommandSubstitution { body, syntax } => {
-                    check_substitution(*syntax, part.span.slice(script.source))?;
-                    self.statements(body, script)?;
+                HeredocBodyPart::CommandSubstitution { .. } => {
+                    self.substitution(part.span.slice(script.source), script)?;
                     text = None;
                 }
                 HeredocBodyPart::Variable(_) => text = None,
@@ -86,6 +84,7 @@ impl CommandReader {
             match &part.kind {
                 WordPart::Literal(literal) => {
                     let text = literal.as_str(script.source, part.span);
+                    no_unread_substitution(part.span.slice(script.source))?;
                     match is_quoted {
                         true => value.text.push_str(text),
                         false => value.add_unquoted(text),
@@ -100,11 +99,9 @@ impl CommandReader {
                     self.parts(parts, script, value, true)?;
                     continue;
                 }
-                WordPart::CommandSubstitution { body, syntax } => {
-                    check_substitution(*syntax, part.span.slice(script.source))?;
-                    self.statements(body, script)?;
+                WordPart::CommandSubstitution { .. } | WordPart::ProcessSubstitution { .. } => {
+                    self.substitution(part.span.slice(script.source), script)?;
                 }
-                WordPart::ProcessSubstitution { body, .. } => self.statements(body, script)?,
                 WordPart::Variable(_) => {}
                 WordPart::Parameter(parameter) => self.parameter(parameter, script)?,
                 WordPart::ArithmeticExpansion { expression_word_ast, .. } => {
@@ -125,6 +122,20 @@ impl CommandReader {
             value.is_fixed = false;
         }
         Ok(())
+    }
+
+    /// Reads the commands of a substitution from its source.
+    ///
+    /// The parser's own tree of a substitution is not used: after a syntax error inside, the tree is
+    /// empty, and the line counts as parsed.
+    fn substitution(&mut self, source: &str, script: Script<'_>) -> Result<(), Unclear> {
+        let round = ["$(", "<(", ">("].iter().find_map(|opening| source.strip_prefix(opening)?.strip_suffix(')'));
+        let backticks = source.strip_prefix('`').and_then(|rest| rest.strip_suffix('`'));
+        match (round, backticks) {
+            (Some(inner), _) => self.script(inner, script.depth + 1),
+            (None, Some(inner)) if !inner.contains('\\') => self.script(inner, script.depth + 1),
+            (None, _) => Err(Unclear("a substitution has escapes; write it as `$(…)`".to_owned())),
+        }
     }
 
     fn parameter(&mut self, parameter: &ParameterExpansion, script: Script<'_>) -> Result<(), Unclear> {
@@ -187,16 +198,24 @@ pub(super) fn no_substitution(text: &str) -> Result<(), Unclear> {
     }
 }
 
-/// Checks what the parser reads differently from a shell: escapes inside backticks.
-fn check_substitution(syntax: CommandSubstitutionSyntax, source: &str) -> Result<(), Unclear> {
-    let is_plain = match syntax {
-        CommandSubstitutionSyntax::DollarParen => source.starts_with("$("),
-        CommandSubstitutionSyntax::Backtick => source.starts_with('`') && !source.contains('\\'),
-    };
-    match is_plain {
-        true => Ok(()),
-        false => Err(Unclear("a substitution has escapes; write it as `$(…)`".to_owned())),
+/// Fails if a literal contains a substitution that the parser gave up on.
+fn no_unread_substitution(source: &str) -> Result<(), Unclear> {
+    let mut characters = source.chars();
+    while let Some(c) = characters.next() {
+        let is_opening = match c {
+            '\\' => {
+                characters.next();
+                false
+            }
+            '`' => true,
+            '$' => characters.as_str().starts_with(['(', '{']),
+            _ => false,
+        };
+        if is_opening {
+            return Err(Unclear("a substitution cannot be parsed".to_owned()));
+        }
     }
+    Ok(())
 }
 
 fn no_hidden_command(span: Span, script: Script<'_>) -> Result<(), Unclear> {
