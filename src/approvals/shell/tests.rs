@@ -84,6 +84,7 @@ fn lines_that_hide_a_command_are_unclear() {
     check("echo `a \\`b\\``", "substitution has escapes");
     check("x='a[$(b)]'; echo $((x))", "substitution");
     check("[[ -z $(case x in x) a;; esac) ]]", "cannot be parsed");
+    check("! ! a", "a word of the shell's syntax");
     check("let 'a[$(b)]'", "evaluates a text");
     check("echo ${x@P}", "runs the text of a variable");
     check("gіt push", "look-alike");

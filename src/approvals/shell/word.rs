@@ -126,8 +126,8 @@ impl CommandReader {
 
     /// Reads the commands of a substitution from its source.
     ///
-    /// The parser's own tree of a substitution is not used: after a syntax error inside, the tree is
-    /// empty, and the line counts as parsed.
+    /// The parser's own tree of a substitution is not used: after a syntax error inside, the tree
+    /// is empty, and the line counts as parsed.
     fn substitution(&mut self, source: &str, script: Script<'_>) -> Result<(), Unclear> {
         let round = ["$(", "<(", ">("].iter().find_map(|opening| source.strip_prefix(opening)?.strip_suffix(')'));
         let backticks = source.strip_prefix('`').and_then(|rest| rest.strip_suffix('`'));

@@ -84,6 +84,12 @@ const LONG_FLAGS: [&str; 11] = [
     "wait",
 ];
 
+/// Words of the syntax. As the name of a command, each means that parser and shell disagree.
+const RESERVED_WORDS: [&str; 20] = [
+    "!", "[[", "]]", "case", "coproc", "do", "done", "elif", "else", "esac", "fi", "for", "function", "if", "in",
+    "select", "then", "until", "while", "{",
+];
+
 /// Shells whose scripts are read.
 const SHELLS: [&str; 6] = ["sh", "bash", "dash", "ash", "ksh", "rbash"];
 
@@ -104,6 +110,9 @@ pub(super) fn command(
         let Some(name) = name.value() else {
             return Err(Unclear(format!("only the run decides which command `{}` is", shorten(&name.text))));
         };
+        if RESERVED_WORDS.contains(&name) {
+            return Err(Unclear(format!("`{name}` is no command, but a word of the shell's syntax")));
+        }
         if !name.is_ascii() {
             return Err(Unclear("the name of a command has letters beyond ASCII".to_owned()));
         }
