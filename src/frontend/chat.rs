@@ -221,7 +221,7 @@ async fn relay_request(
     match frame.request {
         ChatRequest::Message { content } => {
             let request = ClientRequest::Message { content, mode: MessageMode::Queue, attachments: Vec::new() };
-            request_with_retry(open, Relay { request, idempotency_key }).await?
+            request_with_retry(open, Relay { request, idempotency_key, requested_by: None }).await?
         }
         ChatRequest::Interrupt | ChatRequest::Ping => request_with_retry(open, Interrupt { idempotency_key }).await?,
     }

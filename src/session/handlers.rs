@@ -219,7 +219,7 @@ fn non_empty(name: &str, text: String) -> Result<String, RequestError> {
 impl Handler<Relay> for Session {
     type Result = ResponseFuture<RequestResult>;
 
-    fn handle(&mut self, Relay { request, idempotency_key }: Relay, ctx: &mut Context<Session>) -> Self::Result {
+    fn handle(&mut self, Relay { request, idempotency_key, .. }: Relay, ctx: &mut Context<Session>) -> Self::Result {
         self.handle_client_request(request, idempotency_key, ctx)
     }
 }

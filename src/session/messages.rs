@@ -57,6 +57,8 @@ pub struct Relay {
     pub request: ClientRequest,
     /// Client's name for the request: the `id` of a frame, or the header `Idempotency-Key`.
     pub idempotency_key: Option<String>,
+    /// Browser or token of the person, for the record of a decision. `None`: unknown.
+    pub requested_by: Option<String>,
 }
 
 /// Stops the agent's turn and the user's actions. An interrupt during an interrupt restarts the

@@ -259,7 +259,7 @@ impl LinkHistories {
             attachments: Vec::new(),
         };
         session
-            .send(Relay { request, idempotency_key: None })
+            .send(Relay { request, idempotency_key: None, requested_by: None })
             .await
             .expect("the session runs")
             .expect("the session accepts the request");
@@ -330,7 +330,7 @@ async fn speak(outgoing: &OutgoingQueue, mut dice: Rng) {
 async fn send_request(session: &Addr<Session>, n: usize, dice: &mut Rng) {
     let request = ClientRequest::Write { path: format!("f{n}"), content: n.to_string() };
     for _ in 0..dice.usize(1..3) {
-        let relay = Relay { request: request.clone(), idempotency_key: Some(format!("k{n}")) };
+        let relay = Relay { request: request.clone(), idempotency_key: Some(format!("k{n}")), requested_by: None };
         session.send(relay).await.expect("the session runs").expect("the session accepts the request");
     }
     random_delay(dice).await;

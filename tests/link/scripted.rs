@@ -118,7 +118,7 @@ async fn cancel_hint_precedes_the_command_for_agents_that_read_hints() {
         let mut agent = ScriptedLinkAgent::meet_with_hints(&listener, "b", reads_cancel_hints).await;
         agent.history().await;
         let request = ClientRequest::Message { content: "go".into(), mode: Default::default(), attachments: vec![] };
-        let message = Relay { request, idempotency_key: None };
+        let message = Relay { request, idempotency_key: None, requested_by: None };
         session.send(message).await.expect("the session runs").expect("the message is accepted");
         let ToAgent::Command(CommandFrame { command: AgentCommand::Prompt { turn, .. }, .. }) =
             agent.receive("the prompt").await

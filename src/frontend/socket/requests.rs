@@ -75,7 +75,7 @@ impl FrontendSocket {
             ClientRequest::Resume {} => send_to_session(session, Resume { idempotency_key: key }),
             ClientRequest::Stop {} => send_to_session(session, Stop { idempotency_key: key, reason: None }),
             ClientRequest::End {} => send_to_session(session, End { idempotency_key: key }),
-            request => send_to_session(session, Relay { request, idempotency_key: key }),
+            request => send_to_session(session, Relay { request, idempotency_key: key, requested_by: None }),
         };
         ctx.spawn(answer.into_actor(self).map(move |answer, socket, ctx| {
             socket.in_flight -= 1;

@@ -33,7 +33,7 @@ impl RequestFixture {
 
     async fn request(&self, request: ClientRequest, key: Option<&str>) -> RequestResult {
         self.session
-            .send(Relay { request, idempotency_key: key.map(str::to_owned) })
+            .send(Relay { request, idempotency_key: key.map(str::to_owned), requested_by: None })
             .await
             .expect("session actor is running")
     }
@@ -191,7 +191,7 @@ async fn working_session(store: Arc<FaultyStore>) -> (Addr<Session>, String, mps
     let make_link: Box<LinkFactory> =
         Box::new(move |_, _, _| testkit::link_port(EffectRecorder(effect_tx.clone()).start().recipient()));
     let (_, session) = testkit::idle_session_with_link(store, make_link).await;
-    let relay = Relay { request: say("work"), idempotency_key: None };
+    let relay = Relay { request: say("work"), idempotency_key: None, requested_by: None };
     session.send(relay).await.expect("session actor is running").expect("request is accepted");
     let turn = loop {
         let effect = effects.recv().await.expect("the prompt is delivered");

@@ -48,7 +48,7 @@ impl ReportFixture {
 
     async fn request(&self, request: ClientRequest) {
         self.session
-            .send(Relay { request, idempotency_key: None })
+            .send(Relay { request, idempotency_key: None, requested_by: None })
             .await
             .expect("session actor is running")
             .expect("request is accepted");
@@ -226,7 +226,7 @@ async fn approval_request_with_long_text_is_published() {
     let message = ClientRequest::Message { content: "go".into(), mode: Default::default(), attachments: Vec::new() };
     fixture
         .session
-        .send(Relay { request: message, idempotency_key: None })
+        .send(Relay { request: message, idempotency_key: None, requested_by: None })
         .await
         .expect("session actor is running")
         .expect("request is accepted");
@@ -274,7 +274,7 @@ async fn error_of_failed_turn_is_truncated() {
     let message = ClientRequest::Message { content: "go".into(), mode: Default::default(), attachments: Vec::new() };
     fixture
         .session
-        .send(Relay { request: message, idempotency_key: None })
+        .send(Relay { request: message, idempotency_key: None, requested_by: None })
         .await
         .expect("session actor is running")
         .expect("request is accepted");
@@ -355,7 +355,8 @@ async fn sandbox_exit_during_restart_is_no_failure() {
         .request(ClientRequest::Message { content: "go".into(), mode: Default::default(), attachments: Vec::new() })
         .await;
     fixture.request(ClientRequest::Interrupt {}).await;
-    let second = fixture.session.send(Relay { request: ClientRequest::Interrupt {}, idempotency_key: None });
+    let second =
+        fixture.session.send(Relay { request: ClientRequest::Interrupt {}, idempotency_key: None, requested_by: None });
     let exit = SandboxExit { code: Some(137), out_of_memory: true, stderr_tail: String::new() };
     fixture.session.do_send(SandboxLost { exit });
     second.await.expect("session actor is running").expect("request is accepted");

@@ -203,7 +203,8 @@ async fn message(
         return Err(ApiError::invalid("`content` is empty"));
     }
     let request = ClientRequest::Message { content, mode, attachments };
-    let accepted = services.send_to_session(id.0, Relay { request, idempotency_key: key.0 }).await??;
+    let accepted =
+        services.send_to_session(id.0, Relay { request, idempotency_key: key.0, requested_by: None }).await??;
     Ok(HttpResponse::Accepted().json(Receipt::from(accepted)))
 }
 
