@@ -6,7 +6,7 @@ use greenroom_protocol::{
     tool::ToolKind,
 };
 
-use super::rule::ApprovalRule;
+use super::ApprovalRule;
 
 /// Facts for a decision about `call`.
 #[derive(Debug, Clone, Copy)]
