@@ -29,6 +29,7 @@ use crate::{
 };
 
 mod driver;
+mod policy;
 
 /// Agent binary for every sandbox. Built with this server, so the versions always match.
 static AGENT_BINARY: &[u8] = include_bytes!(env!("GREENROOM_AGENT_BIN"));
@@ -152,6 +153,7 @@ pub async fn start(config: Config) -> Result<RunningServer, StartError> {
     let (session_store, session_registry) = (store.clone(), actor_registry.clone());
     let threads = KeyedThreads::start();
     let quota = config.quota.clone();
+    let policy = Arc::new(policy::session_policy(&config));
     let directory = Directory::start(directory::DirectoryParts {
         store: store.clone(),
         actor_registry: actor_registry.clone(),
@@ -170,6 +172,7 @@ pub async fn start(config: Config) -> Result<RunningServer, StartError> {
             check_model: Box::new(move |model| models.ready(model)),
             spending,
             quota,
+            policy,
             session_stopped,
         }),
     });

@@ -30,7 +30,7 @@ const LAYERS: [&[&str]; 11] = [
 /// are above all others.
 #[rustfmt::skip]
 const INNER_LAYERS: &[(&str, &str)] = &[
-    ("session", "effect request_error spending title usage view < budget names transition < broadcast latest turn < journal_quota messages render < pending < actor < commit decide < handlers reports restart terminals < request < testkit"),
+    ("session", "effect loops policy request_error reviews spending title usage view < budget names transition < broadcast latest turn < journal_quota messages render < pending < actor < commit decide < approvals client_input < handlers reports restart terminals < request < testkit"),
     ("web", "assets wrong_tokens tickets < auth < shell < error < route_table search < request state < client_facts < sign_in event_reads event_stream middleware < routes < openapi"),
 ];
 

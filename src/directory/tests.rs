@@ -148,6 +148,7 @@ fn harness(store: Arc<FaultyStore>) -> DirectoryTestHarness {
             check_model: Box::new(|_| Ok(())),
             spending: testkit::unlimited_spending(),
             quota: crate::config::QuotaConfig::default(),
+            policy: Arc::default(),
             settings_for: Box::new(|record| testkit::agent_settings(&record.model)),
             session_stopped,
         }),
@@ -242,7 +243,7 @@ async fn repeated_or_rejected_title_changes_nothing() {
     };
     let title = async || session.send(GetView).await.expect("the actor is alive").title;
     initialize("first", "k").await.expect("the actor is alive").expect("the request is accepted");
-    let renamed = UpdateMetadata { title: Some("second".to_owned()), archived: None, model: None, effort: None };
+    let renamed = UpdateMetadata { title: Some("second".to_owned()), ..UpdateMetadata::default() };
     session.send(renamed).await.expect("the actor is alive").expect("the request is accepted");
     initialize("first", "k").await.expect("the actor is alive").expect("the repeated request is accepted");
     assert_eq!(title().await, "second");

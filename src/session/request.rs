@@ -9,6 +9,7 @@ use tokio::sync::oneshot;
 
 use super::{
     actor::Session,
+    approvals::security::RemoveSessionRule,
     messages::{End, Interrupt, Pause, Relay, Resume, Stop, UpdateMetadata},
     request_error::RequestError,
     terminals::{StartForTerminal, TerminalsListed},
@@ -57,7 +58,18 @@ macro_rules! impl_session_request {
         })+
     };
 }
-impl_session_request!(Relay, Interrupt, Pause, Resume, Stop, End, UpdateMetadata, StartForTerminal, TerminalsListed);
+impl_session_request!(
+    Relay,
+    Interrupt,
+    Pause,
+    Resume,
+    Stop,
+    End,
+    UpdateMetadata,
+    RemoveSessionRule,
+    StartForTerminal,
+    TerminalsListed
+);
 
 /// Message in a mailbox. An unprocessed message returns to its sender when the envelope is dropped.
 struct Envelope<M> {

@@ -7,6 +7,7 @@
 
 mod lossy_link;
 mod model;
+mod reviews;
 mod scripted;
 
 use std::{
@@ -32,7 +33,7 @@ use greenroom::{
         SandboxPresence, SandboxSpec, SandboxStats, WorkspaceDirs,
     },
     session::{
-        ServerSpending, Session, SessionDeps,
+        ServerSpending, Session, SessionDeps, SessionPolicy,
         messages::{Relay, SessionStopped},
     },
     store::{
@@ -97,6 +98,10 @@ struct LinkHistories {
 
 impl LinkHistories {
     fn new(store: Arc<dyn Store>) -> LinkHistories {
+        LinkHistories::with_policy(store, SessionPolicy::default())
+    }
+
+    fn with_policy(store: Arc<dyn Store>, policy: SessionPolicy) -> LinkHistories {
         let dir = tempfile::tempdir().expect("a directory");
         let registry = ActorRegistry::default();
         let at = |name: &str| dir.path().join(name);
@@ -129,6 +134,7 @@ impl LinkHistories {
             check_model: Box::new(|_| Ok(())),
             spending,
             quota: defaults.quota,
+            policy: Arc::new(policy),
             settings_for: Box::new(move |record| AgentSettings {
                 model: String::new(),
                 api: ProviderApi::Anthropic,

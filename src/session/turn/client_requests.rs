@@ -1,15 +1,14 @@
 //! Rules for client requests, and for the sweeper's requests.
 
 use greenroom_protocol::{
-    Action, EventSource, Observation, ObservationKind,
-    action::{ApprovalDecision, MessageMode},
-    approval::DecidedBy,
+    Action, EventSource, Observation,
+    action::MessageMode,
     link::{AgentCommand, AgentSettings},
     observation::{EscalationStep, QueueItem, SandboxPhase},
 };
 
 use super::{
-    QueuedMessage, RequestError, SandboxState, SessionState, SteeringMessage, UserAction, observation, sandbox_phase,
+    ModeChange, QueuedMessage, RequestError, SandboxState, SessionState, SteeringMessage, UserAction, sandbox_phase,
     start_sandbox,
 };
 use crate::session::{
@@ -224,35 +223,6 @@ impl SessionState {
         }
     }
 
-    pub(super) fn confirm(
-        &mut self,
-        request: String,
-        decision: ApprovalDecision,
-        reason: Option<String>,
-        d: &mut Transition,
-    ) -> Result<(), RequestError> {
-        self.check_open()?;
-        if !self.open_approvals.remove(&request) {
-            return Err(RequestError::NoRequest(request));
-        }
-        let action =
-            Action::Confirm { request: request.clone(), decision, reason: reason.clone(), choice: None, input: None };
-        let cause = d.push_event(EventSource::User, None, None, action);
-        let confirmed = observation(ObservationKind::Confirmed {
-            request: request.clone(),
-            decision,
-            by: Some(DecidedBy::Person),
-            who: None,
-            reason: reason.clone(),
-            rule: None,
-            edited: false,
-            withdrawn: false,
-        });
-        d.push_event(EventSource::Server, Some(cause), None, confirmed);
-        self.deliver(AgentCommand::Answer { request, decision, reason, input: None }, d);
-        Ok(())
-    }
-
     pub(super) fn edit_queue(&mut self, item: &str, content: Option<String>, remove: bool) -> Result<(), RequestError> {
         self.check_open()?;
         let at = self.queue.iter().position(|queued| queued.item.item == item);
@@ -273,7 +243,12 @@ impl SessionState {
         Ok(())
     }
 
-    pub(super) fn set_model(&mut self, settings: AgentSettings, d: &mut Transition) -> Result<(), RequestError> {
+    pub(super) fn set_model(
+        &mut self,
+        settings: AgentSettings,
+        mode: Option<ModeChange>,
+        d: &mut Transition,
+    ) -> Result<(), RequestError> {
         self.check_open()?;
         self.budget_spent = false;
         d.push_event(
@@ -282,11 +257,10 @@ impl SessionState {
             None,
             Action::SetModel { model: settings.model.clone(), effort: settings.effort },
         );
-        if self.boot.is_some() {
-            // Only the newest settings matter, and commands for a paused agent would accumulate.
-            self.outgoing.retain(|frame| !matches!(frame.command, AgentCommand::Settings(_)));
-            self.deliver(AgentCommand::Settings(settings), d);
+        if let Some(change) = mode {
+            self.change_mode(change, d);
         }
+        self.deliver_settings(settings, d);
         Ok(())
     }
 

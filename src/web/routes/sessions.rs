@@ -164,7 +164,9 @@ async fn change(services: Data<WebServices>, id: SessionPath, change: Json<Sessi
     let SessionUpdate { title, archived, model, effort } = change.into_inner();
     check_title(title.as_deref())?;
     check_name("model", model.as_deref().unwrap_or_default())?;
-    services.send_to_session(id.0, messages::UpdateMetadata { title, archived, model, effort }).await??;
+    services
+        .send_to_session(id.0, messages::UpdateMetadata { title, archived, model, effort, ..Default::default() })
+        .await??;
     look(services, id).await
 }
 
