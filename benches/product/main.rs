@@ -6,6 +6,7 @@
 
 use greenroom_testkit::driver::TestDriver;
 
+mod approvals;
 mod back;
 mod crowd;
 mod faults;
@@ -60,6 +61,9 @@ async fn main() {
     }
     if wanted("pause") {
         pause::run(&drivers).await;
+    }
+    if wanted("approvals") {
+        approvals::run().await;
     }
     if wanted("ui") {
         ui::run().await;

@@ -96,7 +96,7 @@ impl ApprovalRule {
     /// Checks the texts of the rule. The error names the wrong field and the way out.
     ///
     /// # Errors
-    /// An empty or overlong text, a control character, an invalid glob, a host with a scheme or path.
+    /// An empty or overlong text, a control character, an invalid glob, a host with a scheme.
     pub fn check(&self) -> Result<(), String> {
         let fields = [
             ("tool", &self.tool),
