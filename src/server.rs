@@ -10,6 +10,7 @@ use tracing::{info, warn};
 
 use crate::{
     actor_registry::ActorRegistry,
+    approvals::{Analyzers, AnalyzersError, ProjectRules},
     config::{Config, ServerConfig, TlsFiles, TlsSetting},
     data::{Browsers, CurrentToken, DataDir, DataError, NodeClaim},
     directory::{self, Directory, ShutDown},
@@ -50,6 +51,8 @@ pub enum StartError {
     Gateway(#[from] GatewayError),
     #[error(transparent)]
     Sandbox(#[from] SandboxError),
+    #[error(transparent)]
+    Analyzers(#[from] AnalyzersError),
     #[error(transparent)]
     Exposed(#[from] DataDirExposed),
     #[error(
@@ -153,7 +156,9 @@ pub async fn start(config: Config) -> Result<RunningServer, StartError> {
     let (session_store, session_registry) = (store.clone(), actor_registry.clone());
     let threads = KeyedThreads::start();
     let quota = config.quota.clone();
-    let policy = Arc::new(policy::session_policy(&config));
+    let analyzers = Analyzers::new(&config.approvals)?;
+    let project_rules = Arc::new(ProjectRules::open(data.clone()));
+    let policy = Arc::new(policy::session_policy(&config, analyzers, project_rules));
     let directory = Directory::start(directory::DirectoryParts {
         store: store.clone(),
         actor_registry: actor_registry.clone(),

@@ -10,8 +10,8 @@
 //! 4. When the append is on disk, `commit` publishes the events, executes the effects and sends
 //!    the answers. Effects that only stop something precede the append.
 //!
-//! `approvals` applies the `policy` to the agent's tool calls, and remembers `reviews`. `loops` detects an agent that repeats
-//! itself.
+//! `approvals` applies the `policy` to the agent's tool calls, and remembers `reviews`. `loops`
+//! detects an agent that repeats itself.
 //!
 //! `actor` holds the actor's state. `restart` reads it from the journal.
 //!

@@ -4,7 +4,7 @@ use std::sync::Arc;
 
 use futures::{FutureExt, future::BoxFuture};
 use greenroom::{
-    approvals::Analyzer,
+    approvals::{Analyzer, AssessedCall},
     session::{
         Session, SessionPolicy,
         messages::{Interrupt, Relay},
@@ -32,7 +32,7 @@ impl Analyzer for HangingAnalyzer {
         "hanging"
     }
 
-    fn assess(&self, _: &Action, _: &str) -> BoxFuture<'static, RiskAssessment> {
+    fn assess(&self, _: AssessedCall<'_>) -> BoxFuture<'static, RiskAssessment> {
         futures::future::pending().boxed()
     }
 }

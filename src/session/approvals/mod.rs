@@ -23,7 +23,7 @@ use greenroom_protocol::{
 };
 
 use super::actor::Session;
-use crate::approvals::{Analyzer, PolicyDecision, PolicyInput, decide};
+use crate::approvals::{Analyzer, AssessedCall, PolicyDecision, PolicyInput, decide};
 
 /// Longest call that an open request keeps for another decision, as JSON, in bytes.
 const KEPT_CALL_LIMIT: usize = 1024;
@@ -52,7 +52,9 @@ impl Session {
 
     /// Begins the assessment of a call.
     fn assessment(&self, analyzer: &dyn Analyzer, call: &Action) -> BoxFuture<'static, RiskAssessment> {
-        analyzer.assess(call, &self.workspace())
+        let (session, workspace) = (self.id.to_string(), self.workspace());
+        let call = AssessedCall { call, session: &session, workspace: &workspace, agent: &self.record.agent };
+        analyzer.assess(call)
     }
 
     /// Applies the policy to a call.

@@ -72,10 +72,12 @@ async fn asked_call_is_stamped_and_opens() {
 }
 
 #[actix::test]
-async fn session_rule_is_kept_until_it_is_removed() {
+async fn session_rule_allows_later_calls_and_open_requests() {
     let mut fixture = ApprovalFixture::in_mode(ApprovalMode::Ask).await;
-    fixture.review("v", "i", run("git push")).await;
-    fixture.confirm("r", "i", run("git push")).await;
+    for (review, item, request) in [("v", "i", "r"), ("w", "j", "s")] {
+        assert_eq!(fixture.review(review, item, run("git push")).await, Verdict::Ask);
+        fixture.confirm(request, item, run("git push")).await;
+    }
     let always = |choice: &str| ClientRequest::Confirm {
         request: "r".into(),
         decision: greenroom_protocol::action::ApprovalDecision::AllowAlways,
@@ -86,10 +88,13 @@ async fn session_rule_is_kept_until_it_is_removed() {
     fixture.confirmed_as(always("session"), "me").await.expect("the request is open");
     let decisions = fixture.events_of("confirmed").await;
     assert_eq!(decisions[0]["extras"]["rule"], "`git push` in this session");
+    assert_eq!((&decisions[1]["extras"]["request"], &decisions[1]["extras"]["by"]), (&json!("s"), &json!("policy")));
+    assert_eq!(fixture.review("x", "k", run("git push")).await, Verdict::Allow);
     let security = fixture.session.send(GetSecurity).await.expect("session actor is running");
     assert_eq!(security.rules, [rule_for("git push")]);
     let removed = fixture.session.send(RemoveSessionRule { index: 0 }).await;
     removed.expect("session actor is running").expect("the rule exists");
+    assert_eq!(fixture.review("y", "l", run("git push")).await, Verdict::Ask);
     let state = fixture.stored_state().await;
     assert!(!state.contains("git push") || !state.contains(r#""rules""#), "the removal is stored: {state}");
 }
@@ -112,6 +117,7 @@ async fn project_rule_is_stored_for_the_workspace() {
     fixture.project_fails(false);
     fixture.confirmed_as(always, "me").await.expect("the request is still open");
     assert_eq!(fixture.project_rules(), [rule_for("make")]);
+    assert_eq!(fixture.review("w", "j", run("make")).await, Verdict::Allow);
     let security = fixture.session.send(GetSecurity).await.expect("session actor is running");
     assert_eq!((security.rules.len(), security.project.as_deref()), (0, Some("/src")));
 }

@@ -45,8 +45,7 @@ async fn open_request_survives_restarts_and_is_answered_once() {
     let late = fixture.confirmed_as(allow("r"), "you").await.expect_err("the request is answered");
     assert_eq!(late.code(), "no_request");
     assert_eq!(fixture.events_of("confirmed").await.len(), 1);
-    let security = fixture.session.send(GetSecurity).await.expect("session actor is running");
-    assert_eq!(security.rules, [rule_for("make")], "the rule survives");
+    assert_eq!(fixture.review("w", "j", run("make")).await, Verdict::Allow, "the rule survives");
 }
 
 #[actix::test]

@@ -73,7 +73,7 @@ impl Analyzer for WordAnalyzer {
         "test"
     }
 
-    fn assess(&self, call: &Action, _: &str) -> BoxFuture<'static, RiskAssessment> {
+    fn assess(&self, AssessedCall { call, .. }: AssessedCall<'_>) -> BoxFuture<'static, RiskAssessment> {
         self.assessed.fetch_add(1, SeqCst);
         let call = call.summary_line();
         if call.contains("hang") {

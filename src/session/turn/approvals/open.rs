@@ -8,7 +8,7 @@ use greenroom_protocol::{
 use serde::{Deserialize, Serialize};
 
 use super::{ApprovalReply, RequestError, RuleScope, decision_of};
-use crate::approvals::ApprovalRule;
+use crate::approvals::{ApprovalRule, describe};
 
 /// Ids of the choices.
 const ONCE: &str = "once";
@@ -97,12 +97,10 @@ impl OpenApproval {
 
 /// Describes the calls that a rule allows, and its scope.
 pub(super) fn rule_in_words(rule: &ApprovalRule, scope: RuleScope) -> String {
-    let parts = [&rule.tool, &rule.command, &rule.path, &rule.host];
-    // The tool says nothing beside a command or a path.
-    let words = parts.iter().rev().find_map(|part| part.as_deref()).unwrap_or("every call");
+    let calls = describe(rule);
     match scope {
-        RuleScope::Session => format!("`{words}` in this session"),
-        RuleScope::Project => format!("`{words}` in this project"),
+        RuleScope::Session => format!("{calls} in this session"),
+        RuleScope::Project => format!("{calls} in this project"),
     }
 }
 
