@@ -137,7 +137,8 @@ proptest! {
             let ended = before.interrupting.is_some() && rules.state.interrupting.is_none();
             prop_assert!(receipts <= 1 && (!ended || receipts == 1));
             prop_assert!(rules.state.interrupting.is_none() || transition.escalation != Some(Escalation::Disarm));
-            prop_assert!(rules.state.interrupting.is_none() || rules.state.is_running(), "an interrupt needs running work that reports its end");
+            let reports_its_end = rules.state.is_running() || !rules.state.leftovers.is_empty();
+            prop_assert!(rules.state.interrupting.is_none() || reports_its_end, "an interrupt needs work that reports its end");
             let open = |state: &SessionState| state.open_approvals().iter().map(|open| open.request.clone()).collect::<BTreeSet<_>>();
             let ended_requests = transition.new_events.iter().filter_map(|new_event| match &new_event.body {
                 EventBody::Observation(Observation { kind: ObservationKind::Confirmed { request, .. }, .. }) => Some(request.clone()),
