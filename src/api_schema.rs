@@ -33,6 +33,7 @@ pub(crate) use api_schema;
 
 // The document takes these schemas from `wire_schemas`, by name.
 api_schema! {
+    pub(crate) ApprovalDecisionSchema as "ApprovalDecision" = Object::new();
     pub(crate) ApprovalModeSchema as "ApprovalMode" = Object::new();
     pub(crate) AgentStateSchema as "AgentState" = Object::new();
     pub(crate) EffortChoiceSchema as "EffortChoice" = Object::new();

@@ -31,9 +31,11 @@ use sha2::{Digest, Sha256};
 use crate::config::SecretString;
 
 mod browsers;
+mod client_name;
 mod node_claim;
 pub use self::{
     browsers::{BrowserCredentials, BrowserId, BrowserRejection, Browsers, SignedInBrowser},
+    client_name::ClientName,
     node_claim::NodeClaim,
 };
 mod token;

@@ -6,14 +6,18 @@ use actix_web::{
     web::{Data, Json},
 };
 use greenroom_protocol::{
-    action::{EffortChoice, MessageMode},
+    action::{ApprovalDecision, EffortChoice, MessageMode},
     client::ClientRequest,
     observation::AgentState,
 };
 use serde::{Deserialize, Serialize};
+use serde_json::{Map, Value};
 
 use crate::{
-    api_schema::{AgentStateSchema, EffortChoiceSchema, FilledTextSchema, MessageModeSchema, api_schema, text},
+    api_schema::{
+        AgentStateSchema, ApprovalDecisionSchema, EffortChoiceSchema, FilledTextSchema, MessageModeSchema, api_schema,
+        text,
+    },
     directory::{self, NewSession},
     session::{
         ModelNameSchema, SessionRequest, SessionView, TitleSchema, check_name, check_title,
@@ -21,14 +25,14 @@ use crate::{
     },
     store::{self, ArchiveFilter, DEFAULT_PAGE_SIZE, MAX_PAGE_SIZE, Seq, SessionId},
     web::{
-        error::{ApiError, ApiResult},
-        request::{IdempotencyKeyHeader, QueryNumber, QueryParams, SessionPath},
+        error::{ApiError, ApiResult, ErrorAnswer},
+        request::{IdempotencyKeyHeader, QueryNumber, QueryParams, RequestedBy, SessionPath},
         route_table::documented_routes,
         state::WebServices,
     },
 };
 
-documented_routes![create, list, look, change, end, message, interrupt, pause, resume, stop];
+documented_routes![create, list, look, change, end, message, confirm, interrupt, pause, resume, stop];
 
 api_schema! {
     PageSizeSchema as "PageSize" = QueryNumber::schema()
@@ -105,6 +109,22 @@ struct NewMessage {
     /// Paths of uploaded files in the workspace.
     #[serde(default)]
     attachments: Vec<String>,
+}
+
+/// Decision on an approval request.
+#[derive(Deserialize, utoipa::ToSchema)]
+#[serde(deny_unknown_fields)]
+struct ApprovalAnswer {
+    /// Approval request, from the observation `confirm` or from `GET /api/sessions/{id}/security`.
+    request: String,
+    #[schema(value_type = ApprovalDecisionSchema)]
+    decision: ApprovalDecision,
+    /// Reason for the agent.
+    reason: Option<String>,
+    /// Id of one of the request's choices. Default: the first of the decision's kind.
+    choice: Option<String>,
+    /// Arguments that replace those of the tool call, if the request is editable.
+    input: Option<Map<String, Value>>,
 }
 
 /// Receipt of an accepted request, which is persisted in the journal.
@@ -199,15 +219,33 @@ async fn message(
     id: SessionPath,
     message: Json<NewMessage>,
     key: IdempotencyKeyHeader,
+    by: RequestedBy,
 ) -> ApiResult {
     let NewMessage { content, mode, attachments } = message.into_inner();
     if content.trim().is_empty() {
         return Err(ApiError::invalid("`content` is empty"));
     }
     let request = ClientRequest::Message { content, mode, attachments };
-    let accepted =
-        services.send_to_session(id.0, Relay { request, idempotency_key: key.0, requested_by: None }).await??;
+    let relay = Relay { request, idempotency_key: key.0, requested_by: by.0 };
+    let accepted = services.send_to_session(id.0, relay).await??;
     Ok(HttpResponse::Accepted().json(Receipt::from(accepted)))
+}
+
+/// Answers an approval request. The first answer counts; a later one gets `no_request`.
+#[utoipa::path(post, path = "/api/sessions/{id}/confirm", tag = "approvals", request_body = ApprovalAnswer,
+    params(SessionPath, IdempotencyKeyHeader),
+    responses((status = 200, body = Receipt, description = "The decision is in the journal."),
+        (status = 404, body = ErrorAnswer, description = "No such request is open (`no_request`).")))]
+async fn confirm(
+    services: Data<WebServices>,
+    id: SessionPath,
+    answer: Json<ApprovalAnswer>,
+    key: IdempotencyKeyHeader,
+    by: RequestedBy,
+) -> ApiResult {
+    let ApprovalAnswer { request, decision, reason, choice, input } = answer.into_inner();
+    let request = ClientRequest::Confirm { request, decision, reason, choice, input: input.map(Value::Object) };
+    send_request(&services, id.0, Relay { request, idempotency_key: key.0, requested_by: by.0 }).await
 }
 
 /// Interrupts all work. A second interrupt restarts the agent.
