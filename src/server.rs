@@ -13,7 +13,7 @@ use crate::{
     approvals::{Analyzers, AnalyzersError, ProjectRules},
     config::{Config, ServerConfig, TlsFiles, TlsSetting},
     data::{Browsers, CurrentToken, DataDir, DataError, NodeClaim},
-    directory::{self, Directory, ShutDown},
+    directory::{self, ApprovalDefaults, Directory, ShutDown},
     files::WorkspaceFiles,
     frontend,
     gateway::{Gateway, GatewayError, ModelCapabilities},
@@ -156,6 +156,7 @@ pub async fn start(config: Config) -> Result<RunningServer, StartError> {
     let (session_store, session_registry) = (store.clone(), actor_registry.clone());
     let threads = KeyedThreads::start();
     let quota = config.quota.clone();
+    let approvals = ApprovalDefaults::of(&config);
     let analyzers = Analyzers::new(&config.approvals)?;
     let project_rules = Arc::new(ProjectRules::open(data.clone()));
     let policy = Arc::new(policy::session_policy(&config, analyzers, project_rules));
@@ -165,6 +166,7 @@ pub async fn start(config: Config) -> Result<RunningServer, StartError> {
         gateway: gateway.clone(),
         sandbox: sandbox.clone(),
         start_limiter: start_limiter.clone(),
+        approvals: approvals.clone(),
         runs: data.runs(),
         workspaces: data.workspaces(),
         homes: data.homes(),
@@ -216,6 +218,7 @@ pub async fn start(config: Config) -> Result<RunningServer, StartError> {
         files,
         models: gateway.models(),
         default_model: gateway.default_model(),
+        approvals,
         config,
         node,
     };

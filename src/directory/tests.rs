@@ -134,6 +134,7 @@ fn harness(store: Arc<FaultyStore>) -> DirectoryTestHarness {
         gateway,
         sandbox: Arc::new(DirectoryTestSandbox),
         start_limiter: start_limiter.clone(),
+        approvals: ApprovalDefaults::of(&Config::with_data_dir("/nonexistent")),
         runs: nowhere(),
         workspaces: nowhere(),
         homes: nowhere(),
@@ -208,6 +209,11 @@ async fn eventually<F: Future<Output = bool>>(what: &str, mut holds: impl FnMut(
 fn say(content: &str, key: Option<&str>) -> Relay {
     let request = ClientRequest::Message { content: content.into(), mode: Default::default(), attachments: vec![] };
     Relay { request, idempotency_key: key.map(str::to_owned), requested_by: None }
+}
+
+fn run(command: &str) -> Relay {
+    let request = ClientRequest::Run { command: command.into() };
+    Relay { request, idempotency_key: None, requested_by: None }
 }
 
 /// Subscriber that records whether it was notified.
@@ -343,11 +349,6 @@ async fn nothing_is_published_before_it_is_on_disk() {
     eventually("the earlier events to be published", || async { persisted_tail().await == Some(subscription.tail()) })
         .await;
     let before = subscription.tail();
-    let run = |command: &str| Relay {
-        request: ClientRequest::Run { command: command.into() },
-        idempotency_key: None,
-        requested_by: None,
-    };
     harness.store.gate_appends();
     let mut answers: Vec<_> =
         ["one", "two", "three"].map(|command| Box::pin(created.session.send(run(command)))).into();
@@ -384,9 +385,7 @@ async fn acknowledged_reports_survive_a_server_change() {
     let created = first.create(None).await;
     created.session.send(testkit::hello("b")).await.expect("the actor is alive").expect("the hello is accepted");
     created.session.send(say("go", None)).await.expect("the actor is alive").expect("the request is accepted");
-    let run =
-        Relay { request: ClientRequest::Run { command: "true".into() }, idempotency_key: None, requested_by: None };
-    created.session.send(run).await.expect("the actor is alive").expect("the request is accepted");
+    created.session.send(run("true")).await.expect("the actor is alive").expect("the request is accepted");
     let action_ended = AgentReport::UserActionEnded {
         user_action: first.first_effect_field("user_action").await,
         outcome: WorkOutcome::Done,

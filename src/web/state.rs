@@ -8,7 +8,7 @@ use super::{error::ApiError, search::SearchLimiter};
 use crate::{
     actor_registry::ActorRegistry,
     config::Config,
-    directory::{self, Directory},
+    directory::{self, ApprovalDefaults, Directory},
     files::WorkspaceFiles,
     frontend,
     gateway::ModelChoice,
@@ -33,6 +33,7 @@ pub struct WebServices {
     /// Models that clients may choose.
     pub models: Vec<ModelChoice>,
     pub default_model: String,
+    pub approvals: ApprovalDefaults,
     pub config: Arc<Config>,
     /// Name of this node.
     pub node: String,

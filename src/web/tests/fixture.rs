@@ -19,7 +19,7 @@ use crate::{
     actor_registry::ActorRegistry,
     config::{Config, FilesConfig, ModelConfig},
     data::{BearerToken, Browsers, CurrentToken, DataDir},
-    directory::{self, Directory},
+    directory::{self, ApprovalDefaults, Directory},
     files::WorkspaceFiles,
     frontend,
     gateway::Gateway,
@@ -173,12 +173,14 @@ async fn fixture_of(
         Gateway::new(model, &crate::config::GatewayConfig::default()).expect("the gateway's defaults are valid");
     let (session_store, session_registry) = (store.clone(), actor_registry.clone());
     let start_limiter = Arc::new(StartLimiter::new(8, 8));
+    let approvals = ApprovalDefaults::of(&config);
     let directory = Directory::start(directory::DirectoryParts {
         store: store.clone(),
         actor_registry: actor_registry.clone(),
         gateway: gateway.clone(),
         sandbox: sandbox.clone(),
         start_limiter: start_limiter.clone(),
+        approvals: approvals.clone(),
         runs: dir.path().join("run"),
         workspaces: dir.path().join("workspaces"),
         homes: dir.path().join("homes"),
@@ -227,6 +229,7 @@ async fn fixture_of(
         files: WorkspaceFiles::open(workspaces, dir.path().join("uploads")).expect("the directory is created"),
         models: gateway.models(),
         default_model: gateway.default_model(),
+        approvals,
         config: config.clone(),
         node: "node".to_owned(),
     };

@@ -128,6 +128,9 @@ async fn schema_of_each_body_agrees_with_the_check() {
         check("POST", "/api/sessions", json!({ "effort": effort })).await;
         check("PATCH", &session, json!({ "effort": effort })).await;
     }
+    for mode in ["plan", "ask", "edits", "auto", "yolo", ""] {
+        check("POST", "/api/sessions", json!({ "mode": mode })).await;
+    }
     for budget in [json!(0), json!(-1), json!(0.5), json!(1e308)] {
         check("POST", "/api/sessions", json!({ "budget_usd": budget })).await;
     }
