@@ -40,6 +40,8 @@ api_schema! {
     pub(crate) ErrorBodySchema as "ErrorBody" = Object::new();
     pub(crate) MessageModeSchema as "MessageMode" = Object::new();
     pub(crate) ProviderApiSchema as "ProviderApi" = Object::new();
+    pub(crate) RiskAssessmentSchema as "RiskAssessment" = Object::new();
+    pub(crate) RiskLevelSchema as "RiskLevel" = Object::new();
     pub(crate) ReasoningEffortSchema as "ReasoningEffort" = Object::new();
 }
 

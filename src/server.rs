@@ -159,7 +159,7 @@ pub async fn start(config: Config) -> Result<RunningServer, StartError> {
     let approvals = ApprovalDefaults::of(&config);
     let analyzers = Analyzers::new(&config.approvals)?;
     let project_rules = Arc::new(ProjectRules::open(data.clone()));
-    let policy = Arc::new(policy::session_policy(&config, analyzers, project_rules));
+    let policy = Arc::new(policy::session_policy(&config, analyzers.clone(), project_rules.clone()));
     let directory = Directory::start(directory::DirectoryParts {
         store: store.clone(),
         actor_registry: actor_registry.clone(),
@@ -219,6 +219,8 @@ pub async fn start(config: Config) -> Result<RunningServer, StartError> {
         models: gateway.models(),
         default_model: gateway.default_model(),
         approvals,
+        analyzers,
+        project_rules,
         config,
         node,
     };

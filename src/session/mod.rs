@@ -66,6 +66,6 @@ pub use self::{
     restart::{initial_state, turn_start_seq},
     spending::{ServerSpending, SpendingError},
     terminals::{StartForTerminal, TerminalsListed},
-    turn::{IdempotencyKey, request_digest},
+    turn::{IdempotencyKey, OpenApproval, request_digest},
     view::SessionView,
 };

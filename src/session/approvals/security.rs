@@ -7,18 +7,22 @@ use greenroom_protocol::{
 };
 
 use super::{
-    super::{actor::Session, messages::RequestResult, turn::SessionInput},
+    super::{
+        actor::Session,
+        messages::RequestResult,
+        turn::{OpenApproval, SessionInput},
+    },
     PolicyDecision,
 };
 use crate::approvals::ApprovalRule;
 
-/// Requests mode, analyzer and rules of the session.
+/// Requests mode, analyzer, rules and open requests of the session.
 #[derive(Debug, Clone, Message)]
 #[rtype(result = "SessionSecurity")]
 pub struct GetSecurity;
 
-/// Mode, analyzer and rules of a session.
-#[derive(Debug, Clone, PartialEq, Eq)]
+/// Mode, analyzer, rules and open requests of a session.
+#[derive(Debug, Clone, PartialEq)]
 pub struct SessionSecurity {
     pub mode: ApprovalMode,
     /// Name of the analyzer.
@@ -27,6 +31,8 @@ pub struct SessionSecurity {
     pub rules: Vec<ApprovalRule>,
     /// Source of the workspace, by which project rules are kept.
     pub project: Option<String>,
+    /// Open approval requests, oldest first.
+    pub requests: Vec<OpenApproval>,
 }
 
 /// Removes a rule of the session.
@@ -61,6 +67,7 @@ impl Handler<GetSecurity> for Session {
             analyzer: self.analyzer_name().to_owned(),
             rules: self.state.session_rules().to_vec(),
             project: (self.deps.policy.project_of)(&self.record),
+            requests: self.state.open_approvals().to_vec(),
         })
     }
 }

@@ -7,6 +7,7 @@ use actix_web::{
 };
 use greenroom_protocol::{
     action::{ApprovalDecision, EffortChoice, MessageMode},
+    approval::ApprovalMode,
     client::ClientRequest,
     observation::AgentState,
 };
@@ -15,12 +16,12 @@ use serde_json::{Map, Value};
 
 use crate::{
     api_schema::{
-        AgentStateSchema, ApprovalDecisionSchema, EffortChoiceSchema, FilledTextSchema, MessageModeSchema, api_schema,
-        text,
+        AgentStateSchema, ApprovalDecisionSchema, ApprovalModeSchema, EffortChoiceSchema, FilledTextSchema,
+        MessageModeSchema, api_schema, text,
     },
     directory::{self, NewSession},
     session::{
-        ModelNameSchema, SessionRequest, SessionView, TitleSchema, check_name, check_title,
+        ModelNameSchema, NameSchema, SessionRequest, SessionView, TitleSchema, check_name, check_title,
         messages::{self, Relay, RequestAccepted},
     },
     store::{self, ArchiveFilter, DEFAULT_PAGE_SIZE, MAX_PAGE_SIZE, Seq, SessionId},
@@ -84,6 +85,12 @@ struct SessionUpdate {
     /// Reasoning effort. `default` is the model's own.
     #[schema(value_type = Option<EffortChoiceSchema>)]
     effort: Option<EffortChoice>,
+    /// Mode of approvals.
+    #[schema(value_type = Option<ApprovalModeSchema>)]
+    mode: Option<ApprovalMode>,
+    /// Security analyzer, from `GET /api/options`: `analyzers`.
+    #[schema(value_type = Option<NameSchema>)]
+    analyzer: Option<String>,
 }
 
 #[derive(Deserialize, utoipa::IntoParams)]
@@ -114,7 +121,7 @@ struct NewMessage {
 /// Decision on an approval request.
 #[derive(Deserialize, utoipa::ToSchema)]
 #[serde(deny_unknown_fields)]
-struct ApprovalAnswer {
+struct NewApprovalAnswer {
     /// Approval request, from the observation `confirm` or from `GET /api/sessions/{id}/security`.
     request: String,
     #[schema(value_type = ApprovalDecisionSchema)]
@@ -177,16 +184,15 @@ async fn look(services: Data<WebServices>, id: SessionPath) -> ApiResult {
     Ok(HttpResponse::Ok().json(services.view(&snapshot)))
 }
 
-/// Updates the title, the model, its effort or the archived mark of a session.
+/// Updates title, model, effort, mode, analyzer or the archived mark of a session.
 #[utoipa::path(patch, path = "/api/sessions/{id}", tag = "sessions", params(SessionPath),
     request_body = SessionUpdate, responses((status = 200, body = SessionView, description = "The changed session.")))]
 async fn change(services: Data<WebServices>, id: SessionPath, change: Json<SessionUpdate>) -> ApiResult {
-    let SessionUpdate { title, archived, model, effort } = change.into_inner();
+    let SessionUpdate { title, archived, model, effort, mode, analyzer } = change.into_inner();
     check_title(title.as_deref())?;
     check_name("model", model.as_deref().unwrap_or_default())?;
-    services
-        .send_to_session(id.0, messages::UpdateMetadata { title, archived, model, effort, ..Default::default() })
-        .await??;
+    let update = messages::UpdateMetadata { title, archived, model, effort, mode, analyzer };
+    services.send_to_session(id.0, update).await??;
     look(services, id).await
 }
 
@@ -232,18 +238,18 @@ async fn message(
 }
 
 /// Answers an approval request. The first answer counts; a later one gets `no_request`.
-#[utoipa::path(post, path = "/api/sessions/{id}/confirm", tag = "approvals", request_body = ApprovalAnswer,
+#[utoipa::path(post, path = "/api/sessions/{id}/confirm", tag = "approvals", request_body = NewApprovalAnswer,
     params(SessionPath, IdempotencyKeyHeader),
     responses((status = 200, body = Receipt, description = "The decision is in the journal."),
         (status = 404, body = ErrorAnswer, description = "No such request is open (`no_request`).")))]
 async fn confirm(
     services: Data<WebServices>,
     id: SessionPath,
-    answer: Json<ApprovalAnswer>,
+    answer: Json<NewApprovalAnswer>,
     key: IdempotencyKeyHeader,
     by: RequestedBy,
 ) -> ApiResult {
-    let ApprovalAnswer { request, decision, reason, choice, input } = answer.into_inner();
+    let NewApprovalAnswer { request, decision, reason, choice, input } = answer.into_inner();
     let request = ClientRequest::Confirm { request, decision, reason, choice, input: input.map(Value::Object) };
     send_request(&services, id.0, Relay { request, idempotency_key: key.0, requested_by: by.0 }).await
 }

@@ -17,6 +17,7 @@ use tokio_util::sync::CancellationToken;
 use super::contract::check_reply;
 use crate::{
     actor_registry::ActorRegistry,
+    approvals::{Analyzers, ProjectRules},
     config::{Config, FilesConfig, ModelConfig},
     data::{BearerToken, Browsers, CurrentToken, DataDir},
     directory::{self, ApprovalDefaults, Directory},
@@ -230,6 +231,8 @@ async fn fixture_of(
         models: gateway.models(),
         default_model: gateway.default_model(),
         approvals,
+        analyzers: Analyzers::new(&config.approvals).expect("the default analyzer needs nothing"),
+        project_rules: Arc::new(ProjectRules::open(data.clone())),
         config: config.clone(),
         node: "node".to_owned(),
     };
