@@ -9,7 +9,7 @@ use serde_json::{Value, json};
 use greenroom_testkit::{
     driver::TestDriver,
     model::ScriptedModel,
-    rest::send,
+    rest::{RestClient, send},
     server::{TestServer, TestServerOptions},
     socket::TestSocket,
 };
@@ -39,7 +39,7 @@ impl ApprovalTest {
         let options = change(TestServerOptions::anthropic(TestDriver::Process, &model));
         let server = TestServer::start(options).await;
         let session = server.rest.create(session).await;
-        let socket = TestSocket::attach(&server.rest, &session).await;
+        let socket = idle_socket(&server.rest, &session).await;
         ApprovalTest { model, server, session, socket }
     }
 
@@ -87,6 +87,14 @@ impl ApprovalTest {
     pub(crate) async fn security(&self) -> Value {
         self.server.rest.get(&self.path("/security")).await.expect(200)
     }
+}
+
+/// Attaches to a session once it has started, so that the next state `idle` is the end of a turn.
+async fn idle_socket(rest: &RestClient, session: &str) -> TestSocket {
+    rest.until_state(session, "idle").await;
+    let mut socket = TestSocket::attach_after(rest, session, "tail").await;
+    socket.status("synced").await;
+    socket
 }
 
 /// Writes a configuration file beside the test's data, and returns options with it.
@@ -211,7 +219,7 @@ async fn project_rule_holds_for_all_sessions_of_a_host_directory() {
     fs::remove_file(host.path().join("mark")).expect("the command made the mark on the host");
     let rest = fixture.server.rest.clone();
     let other = rest.create(json!({})).await;
-    let mut socket = TestSocket::attach(&rest, &other).await;
+    let mut socket = idle_socket(&rest, &other).await;
     socket.send_request("message", json!({ "content": "make the mark" })).await;
     socket.state("idle").await;
     assert!(!socket.events().iter().any(|event| event["observation"] == "confirm"), "another session asks no more");
