@@ -201,7 +201,7 @@ async fn read(
         expect = match (expect, received) {
             (ExpectedFrame::Welcome, ToAgent::Welcome(welcome)) => {
                 dispatcher.apply_settings(welcome.settings);
-                outgoing.connect(welcome.acked);
+                outgoing.connect(welcome.acked, welcome.reviews);
                 if welcome.restore {
                     dispatcher.begin_restore().await;
                     ExpectedFrame::History
@@ -227,6 +227,11 @@ async fn read(
                 outgoing.ack(n);
                 expect
             }
+            // A server that lost its state of this boot may answer a repeated review early.
+            (expect @ (ExpectedFrame::Anything | ExpectedFrame::History), ToAgent::Verdict(verdict)) => {
+                outgoing.settle_review(verdict);
+                expect
+            }
             (_, ToAgent::Welcome(_)) => return AgentLinkError::UnexpectedFrame("welcome"),
             (_, ToAgent::History { .. }) => return AgentLinkError::UnexpectedFrame("history"),
             (_, ToAgent::Command(_)) => return AgentLinkError::UnexpectedFrame("command"),
@@ -245,7 +250,7 @@ fn deliver_earlier_start(received: ToAgent, outgoing: &OutgoingQueue) -> bool {
             if outgoing.finish_earlier_start(Some(welcome.acked)) {
                 return true;
             }
-            outgoing.connect(welcome.acked);
+            outgoing.connect(welcome.acked, welcome.reviews);
             outgoing.finish_earlier_start(None)
         }
         ToAgent::Ack { n } => {

@@ -22,6 +22,7 @@ mod edit;
 mod files;
 mod finish;
 mod plan;
+mod preview;
 mod read;
 mod run;
 mod schema;
@@ -31,6 +32,7 @@ mod tool_output;
 mod write;
 
 pub(crate) use edit::numbered_lines;
+pub(crate) use preview::preview;
 pub(crate) use run::{exit_text, incomplete_char_len};
 
 /// Size limit of a result for the model, in bytes.

@@ -9,12 +9,17 @@ use std::{
     sync::{Arc, Mutex},
 };
 
-use greenroom_protocol::{Action, Observation, ObservationKind, action::ApprovalDecision, link::MAX_OPEN_APPROVALS};
+use greenroom_protocol::{
+    Action, EventBody, Observation, ObservationKind, action::ApprovalDecision, link::MAX_OPEN_APPROVALS,
+};
 use serde_json::Value;
 use tokio::sync::{OwnedSemaphorePermit, Semaphore, oneshot};
 use ulid::Ulid;
 
 use super::{TurnContext, lock};
+
+/// Size limit of the call in a request, in bytes of JSON. Longer texts of a call are abbreviated.
+const CALL_LIMIT: usize = 32 * 1024;
 
 /// Question to a person before work is done.
 #[derive(Debug, Clone, PartialEq)]
@@ -23,7 +28,7 @@ pub struct ApprovalRequest {
     pub item: String,
     /// Tool call that runs if it is allowed.
     pub call: Action,
-    /// True if a person may change the arguments of `call`.
+    /// True if a person may change the arguments of `call`. An abbreviated call is not editable.
     pub editable: bool,
     /// Unified diff of the change that the call would make.
     pub diff: Option<String>,
@@ -52,6 +57,8 @@ impl TurnContext {
         let ApprovalRequest { item, call, editable, diff } = request;
         let decided = async {
             let mut pending = self.approvals.open().await;
+            let shown = abbreviated(&call);
+            let editable = editable && shown == call;
             let kind = ObservationKind::Confirm {
                 request: pending.request.clone(),
                 action: call.summary_line(),
@@ -59,7 +66,7 @@ impl TurnContext {
                 options: vec![ApprovalDecision::Allow, ApprovalDecision::AllowAlways, ApprovalDecision::Deny],
                 choices: Vec::new(),
                 asked_by: None,
-                call: Some(Box::new(call)),
+                call: Some(Box::new(shown)),
                 editable,
                 diff,
             };
@@ -72,6 +79,15 @@ impl TurnContext {
             () = self.stop.cancelled() => ApprovalAnswer::Cancelled,
             answer = decided => answer,
         }
+    }
+}
+
+/// Returns the call within [`CALL_LIMIT`].
+fn abbreviated(call: &Action) -> Action {
+    match EventBody::Action(call.clone()).fit(CALL_LIMIT) {
+        EventBody::Action(shown) => shown,
+        // A body of no known kind. The report abbreviates the call to its own limit.
+        EventBody::Observation(_) | EventBody::Opaque(_) => call.clone(),
     }
 }
 

@@ -2,11 +2,13 @@
 
 use std::collections::HashMap;
 
-use greenroom_protocol::{Action, Event, EventBody, EventSource, Observation, ObservationKind, excerpt};
+use greenroom_protocol::{
+    Action, Event, EventBody, EventSource, Observation, ObservationKind, action::ApprovalDecision, excerpt,
+};
 use serde_json::Value;
 
 use super::{
-    UserActivity, UserMessage,
+    UserActivity, UserMessage, call_approval,
     conversation::{AgentConversation, AssistantMessage, ToolCallRequest},
     pictures::AttachmentOrigin,
 };
@@ -28,6 +30,10 @@ pub(super) struct HistoryReader {
     /// Text of a partial message. Used if the user interrupted it; otherwise the model was asked
     /// again, and answered anew.
     partial_message: Option<String>,
+    /// Items of the calls that wait for a person's decision, by approval request.
+    asked_items: HashMap<String, String>,
+    /// Notes about calls that a person changed, by item.
+    changed_notes: HashMap<String, String>,
 }
 
 impl HistoryReader {
@@ -38,6 +44,13 @@ impl HistoryReader {
                 self.partial_message = None;
                 self.flush_user_activity(conversation);
                 add_call(conversation, item, action);
+            }
+            EventBody::Action(Action::Confirm { request, decision, input, .. }) => {
+                if let (Some(item), Some(input)) = (self.asked_items.remove(request), input)
+                    && *decision != ApprovalDecision::Deny
+                {
+                    self.changed_notes.insert(item, call_approval::changed_note(input));
+                }
             }
             EventBody::Action(action) => {
                 if let Action::Run { .. } | Action::Read { .. } | Action::Write { .. } | Action::Browse { .. } = action
@@ -95,10 +108,17 @@ impl HistoryReader {
             | ObservationKind::Browse { .. }
             | ObservationKind::Tool { .. }
             | ObservationKind::Plan { .. }
-            | ObservationKind::Error { .. } => conversation.add_result(item, model_text(observation)),
+            | ObservationKind::Error { .. } => {
+                let note = self.changed_notes.remove(item).unwrap_or_default();
+                conversation.add_result(item, note + &model_text(observation));
+            }
+            ObservationKind::Confirm { request, .. } => {
+                self.asked_items.insert(request.clone(), item.to_owned());
+            }
+            ObservationKind::Confirmed { request, .. } => {
+                self.asked_items.remove(request);
+            }
             ObservationKind::Commands { .. }
-            | ObservationKind::Confirm { .. }
-            | ObservationKind::Confirmed { .. }
             | ObservationKind::Usage(_)
             | ObservationKind::Notice { .. }
             | ObservationKind::AgentStateChanged { .. }
@@ -146,6 +166,9 @@ fn model_text(observation: &Observation) -> String {
             format!("{shown}\n{end}")
         }
         ObservationKind::Edit { diff, .. } => tools::numbered_lines(&short(diff)),
+        ObservationKind::Error { code, detail } if call_approval::is_denied(code) => {
+            call_approval::denied_text(&short(detail))
+        }
         ObservationKind::Error { detail, .. } => short(detail),
         _ if content.is_empty() => observation.summary_line(),
         _ => content,
@@ -208,6 +231,20 @@ mod tests {
         let call = r#""source":"agent","item":"c1","action":"tool","args":{"kind":"search","title":"Search","name":"search","input":{"pattern":"x"}}"#;
         let result = r#""source":"agent","item":"c1","observation":"tool","extras":{"kind":"search","title":"Search","name":"search","status":"completed"},"content":"a:1:x""#;
         check(&[CHAT, call, result], &["user: do", r#"agent:  search#c1{"pattern":"x"}"#, "result: c1=a:1:x "]);
+    }
+
+    #[test]
+    fn denied_and_changed_calls_read_as_such() {
+        let denied = r#""source":"agent","item":"c1","observation":"error","extras":{"code":"denied","detail":"not here"},"content":"""#;
+        let call = r#"agent:  run#c1{"command":"ls"}"#;
+        check(&[CHAT, RUN, denied], &["user: do", call, "result: c1=This call was denied and did not run: not here "]);
+        let asked = r#""source":"agent","item":"c1","observation":"confirm","extras":{"request":"r","action":"ls","options":["allow","deny"]},"content":"""#;
+        let changed = r#""source":"user","action":"confirm","args":{"request":"r","decision":"allow","input":{"command":"ls -l"}}"#;
+        let note = r#"[The user changed this call before it ran. Its arguments were: {"command":"ls -l"}]"#;
+        check(
+            &[CHAT, RUN, asked, changed, RAN],
+            &["user: do", call, &format!("result: c1={note}\na\n[Exit code 0.] ")],
+        );
     }
 
     #[test]

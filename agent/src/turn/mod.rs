@@ -20,6 +20,7 @@ use crate::{outgoing::OutgoingQueue, processes::ChildProcesses};
 
 mod approvals;
 mod builtin;
+mod call_approval;
 mod compaction;
 #[cfg(test)]
 mod contract;
@@ -31,6 +32,7 @@ mod model_asker;
 mod model_step;
 mod pictures;
 mod recovery;
+mod reviews;
 mod truncate;
 mod user_activity;
 

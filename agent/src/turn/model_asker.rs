@@ -4,6 +4,7 @@ use std::{path::PathBuf, time::Duration};
 
 use greenroom_protocol::{
     Observation, ObservationKind,
+    approval::ApprovalMode,
     link::{AgentSettings, ProviderApi, WorkOutcome},
 };
 use greenroom_provider::{
@@ -223,7 +224,7 @@ impl ModelAsker {
         self.select_model(settings, conversation);
         conversation.read_pictures(&self.workspace, settings.takes_images, context).await;
         self.make_room(conversation, settings, context).await;
-        let system = include_str!("prompt.md").replace("{directory}", &settings.directory);
+        let system = system_prompt(settings);
         let request = model::step_request(settings, &system, conversation.to_send(), self.limits.max_tokens);
         let answer = tokio::select! {
             biased;
@@ -326,6 +327,15 @@ fn next_wait(wait: &mut Duration, last: Duration) -> Duration {
 fn stopped(conversation: &mut AgentConversation, text: String, partial: bool) -> WorkOutcome {
     conversation.add_assistant_message(AssistantMessage { text, ..AssistantMessage::default() });
     cancelled("the model's answer", partial)
+}
+
+/// Returns the instructions for the model. In plan mode, they ask for a plan.
+fn system_prompt(settings: &AgentSettings) -> String {
+    let mut prompt = include_str!("prompt.md").replace("{directory}", &settings.directory);
+    if settings.mode == Some(ApprovalMode::Plan) {
+        prompt.push_str(include_str!("plan_mode.md"));
+    }
+    prompt
 }
 
 #[cfg(test)]

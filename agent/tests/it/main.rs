@@ -1,6 +1,7 @@
 //! Runs the real binary over its real sockets, between a scripted server and a scripted model.
 
 mod agent;
+mod approvals;
 mod cancel;
 mod compaction;
 mod endings;

@@ -3,7 +3,7 @@
 
 use std::{
     collections::VecDeque,
-    path::Path,
+    path::{Path, PathBuf},
     sync::{Arc, Mutex},
 };
 
@@ -13,6 +13,8 @@ use futures::{
 };
 use greenroom_protocol::{
     Action, DeltaKind, Event, EventBody, Observation, ObservationKind,
+    action::ApprovalDecision,
+    approval::Verdict,
     link::{AgentReport, WorkOutcome},
 };
 
@@ -25,6 +27,7 @@ struct ScriptedDriver {
     heard: Arc<Mutex<String>>,
     /// Texts for the program that wait for the next turn.
     untold: Vec<String>,
+    directory: PathBuf,
 }
 
 impl ScriptedDriver {
@@ -41,6 +44,7 @@ impl ScriptedDriver {
                 let kind = ObservationKind::Message { partial: true };
                 context.outgoing.event(Some("work"), Observation { kind, content: text.to_owned() }).await;
             }
+            ScriptedTurn::Makes(file) => make_file(&self.directory.join(file), context).await,
             ScriptedTurn::Panics => panic!("a scripted panic"),
         }
         if context.stop.is_cancelled() { cancelled() } else { WorkOutcome::Done }
@@ -98,21 +102,39 @@ async fn ask(action: &str, context: &TurnContext) -> String {
     }
 }
 
+async fn make_file(file: &Path, context: &TurnContext) {
+    let call = Action::Write { path: file.display().to_string(), content: String::new() };
+    let allowed = match context.review("c1", &call).await {
+        Some(Verdict::Allow) => true,
+        Some(Verdict::Ask) => {
+            let request = ApprovalRequest { item: "c1".to_owned(), call, editable: false, diff: None };
+            let answer = context.ask(request).await;
+            matches!(answer, ApprovalAnswer::Decided { decision: ApprovalDecision::Allow, .. })
+        }
+        Some(Verdict::Deny { .. }) | None => false,
+    };
+    if allowed {
+        std::fs::write(file, "").expect("the file is writable");
+    }
+}
+
 fn cancelled() -> WorkOutcome {
     WorkOutcome::Cancelled { what: "the script".to_owned(), partial: false }
 }
 
-fn make(_: &Path, turns: &[ScriptedTurn]) -> DriverUnderTest {
+fn make(dir: &Path, turns: &[ScriptedTurn]) -> DriverUnderTest {
     let turns = Arc::new(Mutex::new(turns.iter().copied().collect()));
     let heard = Arc::new(Mutex::new(String::new()));
-    let read = heard.clone();
+    let (read, directory) = (heard.clone(), dir.to_owned());
     let open = move || -> Box<dyn TurnDriver> {
-        Box::new(ScriptedDriver { turns: turns.clone(), heard: heard.clone(), untold: Vec::new() })
+        let (turns, heard, directory) = (turns.clone(), heard.clone(), directory.clone());
+        Box::new(ScriptedDriver { turns, heard, untold: Vec::new(), directory })
     };
     DriverUnderTest { open: Box::new(open), heard: Box::new(move || lock(&read).clone()) }
 }
 
 contract!(make, and
     panic_fails_turn_and_agent_continues, answer_reaches_turn_once, two_requests_are_open_at_once,
-    stop_cancels_requests
+    stop_cancels_requests, denied_call_never_runs, asked_call_runs_only_after_allow,
+    interrupt_withdraws_review, interrupt_withdraws_question, reconnect_repeats_review
 );
