@@ -1,12 +1,13 @@
 // Builder of session frames in server order.
 
-import type { ActionArguments, SessionEvent, ObservationExtras, EventOrigin } from "../src/wire/event";
+import type { ActionArguments, SessionEvent, ObservationExtras, EventOrigin, RiskAssessment } from "../src/wire/event";
 import { reduce, type ReducerInput } from "../src/state/reduce";
 import { emptyState, type ScreenState } from "../src/state/screenState";
 
 interface EventTies {
   item?: string;
   cause?: number;
+  risk?: RiskAssessment;
 }
 
 /** Origins of observations other than the agent. */

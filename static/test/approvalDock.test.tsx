@@ -4,7 +4,7 @@ import "./testWindow";
 import assert from "node:assert/strict";
 import { afterEach, test } from "node:test";
 import { render } from "preact";
-import { ConfirmDock } from "../src/components/ConfirmDock";
+import { ApprovalDock } from "../src/approvals/ApprovalDock";
 import type { ApprovalDecision } from "../src/wire/event";
 import { FrameScript } from "./frameScript";
 import { root, settled, renderText, TestSession, write } from "./testSession";
@@ -13,8 +13,8 @@ afterEach(() => render(null, root));
 
 async function showRequest(action: string, options: ApprovalDecision[] = ["allow", "allow_always", "deny"]): Promise<TestSession> {
   const testSession = new TestSession();
-  testSession.play(new FrameScript().addObservation("confirm", "", { request: "q", action, risk: "high", options }));
-  await renderText(<ConfirmDock live={testSession.live} />);
+  testSession.play(new FrameScript().addObservation("confirm", "", { request: "q", action, risk: { level: "high" }, options }));
+  await renderText(<ApprovalDock live={testSession.live} />);
   return testSession;
 }
 
