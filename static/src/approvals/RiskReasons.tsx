@@ -14,7 +14,8 @@ interface RiskReasonsProps {
 
 export function RiskReasons({ risk, askedBy, explanation }: RiskReasonsProps) {
   const reasons = risk?.reasons ?? [];
-  const sources = [askedBy && `Asked by ${askedBy}`, reasons.length > 0 && risk?.analyzer && `risk by analyzer \`${risk.analyzer}\``];
+  const analyzer = reasons.length > 0 && risk?.analyzer ? `analyzer \`${risk.analyzer}\`` : "";
+  const sources = [askedBy && `Asked by ${askedBy}`, analyzer && !askedBy?.includes(analyzer) && `risk by ${analyzer}`];
   const source = sources.filter(Boolean).join(", ");
   return (
     <>

@@ -58,8 +58,9 @@ function FindingLine({ session, finding }: { session: string; finding: Finding }
   const { seq, message } = finding;
   return (
     <li>
+      <RiskBadge risk={finding} />{" "}
       <a href={`/sessions/${session}?at=${seq}`}>
-        <RiskBadge risk={finding} /> <BacktickText text={escapeInvisible(message)} />
+        <BacktickText text={escapeInvisible(message)} />
       </a>
       <span class="muted">{readRisk(finding)?.reasons.map(escapeInvisible).join(" · ")}</span>
     </li>

@@ -6,7 +6,7 @@ import { plural } from "../format";
 export interface VisiblePiece {
   text: string;
   /** Absent for plain text. */
-  kind?: "unseen" | "look-alike" | "gap";
+  kind?: "hidden" | "look-alike" | "gap";
   /** Explanation of a marked piece. */
   note?: string;
 }
@@ -46,10 +46,10 @@ export function visiblePieces(text: string): VisiblePiece[] {
 /** Returns a warning about the marked characters, or `null` if there are none. */
 export function marksNote(pieces: readonly VisiblePiece[]): string | null {
   const count = (kind: VisiblePiece["kind"]) => pieces.filter((piece) => piece.kind === kind).length;
-  const [unseen, doubles] = [count("unseen"), count("look-alike")];
+  const [unseen, doubles] = [count("hidden"), count("look-alike")];
   const parts = [unseen > 0 && plural(unseen, "unseen character"), doubles > 0 && plural(doubles, "look-alike")];
   const found = parts.filter(Boolean).join(" and ");
-  return found && `Contains ${found}`;
+  return found ? `Contains ${found}` : null;
 }
 
 function gap(blanks: string): VisiblePiece {
@@ -75,7 +75,7 @@ function markedPieces(text: string): VisiblePiece[] {
 function markOf(char: string, isUnseen: boolean, isSuspect: boolean): VisiblePiece {
   const code = char.codePointAt(0) ?? 0;
   if (isUnseen || ODD_BLANK.test(char)) {
-    return { kind: "unseen", text: `\\u{${code.toString(16)}}`, note: NOTES[code] ?? (isUnseen ? "unseen character" : "unusual blank") };
+    return { kind: "hidden", text: `\\u{${code.toString(16)}}`, note: NOTES[code] ?? (isUnseen ? "unseen character" : "unusual blank") };
   }
   if (!isSuspect) return { text: char };
   return { kind: "look-alike", text: char, note: `U+${code.toString(16).toUpperCase().padStart(4, "0")}, looks like ${plainOf(char)}` };

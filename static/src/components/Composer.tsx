@@ -26,7 +26,7 @@ const PLACEHOLDERS: Record<SendMode, string> = {
 
 export function Composer({ live }: { live: LiveSession }) {
   const [text, change] = useStoredText(draftKey(live.id));
-  const { agentState: state, mode: approvalMode } = live.state.value;
+  const { agentState: state, approvals, mode: approvalMode } = live.state.value;
   const uploads = uploadsOf(live.id);
   const attached = uploads.all.value.length > 0;
 
@@ -71,7 +71,7 @@ export function Composer({ live }: { live: LiveSession }) {
       <div class="composer-foot">
         {approvalMode && <ModeChooser mode={approvalMode} onChoose={(chosen) => live.setMode(chosen)} />}
         <div class={atWork ? "keys" : "keys while-writing"}>
-          {(atWork || text) && <Keys atWork={atWork} mode={mode} stoppable={stoppable} />}
+          {(atWork || text) && <Keys atWork={atWork} mode={mode} stoppable={stoppable && approvals.length === 0} />}
         </div>
       </div>
     </div>

@@ -98,8 +98,9 @@ function putBeside(button: Element, panel: HTMLElement): void {
   const above = top - 2 * GAP;
   const isAbove = below < ENOUGH && above > below;
   const [from, to] = isAbove ? ["auto", `${clientHeight - top + GAP}px`] : [`${bottom + GAP}px`, "auto"];
-  // A wide panel of a button at the left edge begins with the button.
-  const isCut = panel.offsetWidth + GAP > right;
-  panel.style.setProperty("--inset", isCut ? `${from} auto ${to} ${left}px` : `${from} ${clientWidth - right}px ${to} auto`);
+  // A panel that is wider than the room left of its button begins with the button, if it fits.
+  const width = panel.offsetWidth;
+  const isCut = width + GAP > right;
+  panel.style.setProperty("--inset", isCut ? `${from} auto ${to} ${Math.max(GAP, Math.min(left, clientWidth - width - GAP))}px` : `${from} ${clientWidth - right}px ${to} auto`);
   panel.style.setProperty("--room", `${isAbove ? above : below}px`);
 }

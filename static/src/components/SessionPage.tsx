@@ -55,8 +55,10 @@ function OpenedSession({ live }: { live: LiveSession }) {
       // interrupts as in a terminal.
       const isOfField = (event.target as Element).matches?.("input:not([type=checkbox], .command-field), select");
       if (document.querySelector("dialog[open]") || isOfField) return;
-      const { interrupt: isOffered, isDisabled } = controlsOf(live.state.peek());
-      if (isOffered && !isDisabled) live.interrupt();
+      const state = live.state.peek();
+      const { interrupt: isOffered, isDisabled } = controlsOf(state);
+      // An interrupt would withdraw the request. Escape decides nothing about it.
+      if (isOffered && !isDisabled && state.approvals.length === 0) live.interrupt();
     };
     addEventListener("keydown", interrupt);
     return () => removeEventListener("keydown", interrupt);

@@ -59,7 +59,7 @@ function Facts({ row }: { row: ToolRow }) {
       {row.risk && <RiskBadge risk={row.risk} />}
       {row.end ? <Outcome row={row} /> : row.isHeld ? <span class="outcome">waiting for you</span> : <RunningMark />}
       {row.end === null && !row.isHeld && <RunningTime since={row.at} pausedMs={row.pausedMs} />}
-      {row.end && <Duration ms={row.end.durationMs} />}
+      {row.end && !isDenied(row) && <Duration ms={row.end.durationMs} />}
     </span>
   );
 }

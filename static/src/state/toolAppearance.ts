@@ -52,7 +52,12 @@ export function appearanceOf(row: ToolRow): { icon: IconName; verb: string; subj
   const look = Object.hasOwn(TOOL_APPEARANCES, row.name) ? TOOL_APPEARANCES[row.name] : undefined;
   if (!look) return { icon: "tool", verb: row.end ? "Used" : "Using", subject: row.name };
   const subject = row.args[look.subject];
-  return { icon: look.icon, verb: isDenied(row) || (row.isHeld && !row.end) ? look.asked : row.end ? look.done : look.doing, subject: typeof subject === "string" ? subject : "" };
+  return { icon: look.icon, verb: hasNotRun(row) ? look.asked : row.end ? look.done : look.doing, subject: typeof subject === "string" ? subject : "" };
+}
+
+/** Reports if the call waits for a decision, or was kept from running by one. */
+function hasNotRun(row: ToolRow): boolean {
+  return row.decision?.decision === "deny" || isDenied(row) || (row.isHeld === true && row.end === null);
 }
 
 /** Reports if a person or the policy denied the call. */
