@@ -32,7 +32,10 @@ interface ApprovalCardProps {
   onAnswer: (answer: CardAnswer) => void;
 }
 
-/** Time in which a new request takes no press, in milliseconds. A press may be meant for what was there before. */
+/**
+ * Time in which a new request takes no press, in milliseconds. A press may be meant for what was
+ * there before.
+ */
 const SETTLE_MS = 350;
 
 export function ApprovalCard({ approval, isAnswered, isLive, pager, onAnswer }: ApprovalCardProps) {

@@ -4,9 +4,9 @@ import { BacktickText } from "../components/BacktickText";
 import { Icon } from "../components/Icon";
 import { escapeInvisible } from "../escapes";
 import { decisionText } from "../state/observations";
-import type { CallDecision } from "../state/rows";
+import type { TakenDecision } from "../state/rows";
 
-export function CallReview({ decision }: { decision: CallDecision }) {
+export function CallReview({ decision }: { decision: TakenDecision }) {
   const isDenied = decision.decision === "deny";
   return (
     <p class={isDenied ? "call-review denied" : "call-review"} dir="auto">

@@ -9,7 +9,7 @@ export interface ModeFacts {
   effect: string;
 }
 
-/** All modes, from the most careful one. */
+/** Modes, from the most careful one. */
 export const MODES: readonly ModeFacts[] = [
   { mode: "plan", name: "Plan", effect: "Reads and searches, ends with a plan" },
   { mode: "ask", name: "Ask", effect: "Asks before each change" },

@@ -14,7 +14,9 @@ export interface RequestedCall {
   changed?: (text: string) => Record<string, unknown>;
 }
 
-/** Reads the call of a request. Requests of earlier versions and of other agents have words only. */
+/**
+ * Reads the call of a request. Requests of earlier versions and of other agents have words only.
+ */
 export function requestedCall({ action, call, editable }: ApprovalRequest): RequestedCall {
   const { action: name, args } = (call ?? {}) as { action?: unknown; args?: Record<string, unknown> };
   const words: RequestedCall = { kind: "words", text: action };

@@ -91,8 +91,8 @@ function plainOf(char: string): string | undefined {
 }
 
 /**
- * Returns the places of look-alikes. A letter of another script counts if its word has plain letters
- * too, or nothing but look-alikes: text in that script stays as it is.
+ * Returns the places of look-alikes. A letter of another script counts if its word has plain
+ * letters too, or nothing but look-alikes. Other text in that script stays as it is.
  */
 function suspectPlaces(text: string): Set<number> {
   const places = new Set<number>();

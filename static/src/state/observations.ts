@@ -5,7 +5,7 @@ import { truncationOf } from "../wire/eventShape";
 import { enterState } from "./activity";
 import { findTool, putPlan, putRow, removeRow, closeOpenRows, announce, type ScreenDraft } from "./screenDraft";
 import { thinkingTime } from "./thinkingTime";
-import { wholeText, type CallDecision, type NoticeRow, type ToolEnd, type UserRow } from "./rows";
+import { wholeText, type TakenDecision, type NoticeRow, type ToolEnd, type UserRow } from "./rows";
 import { isLossReported } from "./screenState";
 import { addTurnCost, beginTurn, endTurn, noteTurn, trackPause, workedMs } from "./turns";
 
@@ -235,7 +235,7 @@ function lostText({ exit_code: code, out_of_memory }: ObservationExtras["sandbox
 }
 
 /** Returns a decision in words, with its author and its reason. */
-export function decisionText({ decision, who, reason, edited, withdrawn }: CallDecision): string {
+export function decisionText({ decision, who, reason, edited, withdrawn }: TakenDecision): string {
   if (withdrawn) return "Approval withdrawn";
   const did = decision === "deny" ? "Denied" : edited ? "Edited and allowed" : decision === "allow" ? "Allowed" : "Always allowed";
   return did + (who ? ` by ${who}` : "") + (reason ? `: ${reason}` : "");

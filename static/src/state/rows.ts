@@ -65,11 +65,11 @@ export interface ToolRow {
   /** True while a person's decision is awaited. */
   isHeld?: boolean;
   /** Newest decision about the call. */
-  decision?: CallDecision | undefined;
+  decision?: TakenDecision | undefined;
 }
 
 /** Decision about a tool call, by a person or by the policy. */
-export type CallDecision = ObservationExtras["confirmed"] & { item?: string | undefined };
+export type TakenDecision = ObservationExtras["confirmed"] & { item?: string | undefined };
 
 export interface PlanRow {
   kind: "plan";

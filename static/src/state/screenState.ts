@@ -3,7 +3,7 @@
 import type { AgentState, ApprovalMode, LeftoverProcess, SandboxPhase, QueueItem, ReasoningEffort, UsageExtras } from "../wire/event";
 import type { Session, ClientRequest, RetryFrame } from "../wire/frame";
 import type { SocketEndReason } from "../wire/socket";
-import type { PlanRow, ApprovalRequest, CallDecision, ChatRow } from "./rows";
+import type { PlanRow, ApprovalRequest, TakenDecision, ChatRow } from "./rows";
 import type { EndedTurn, RunningTurn } from "./turns";
 
 /** Request sent by this client and not yet accepted. */
@@ -68,7 +68,7 @@ export interface ScreenState {
   /** Open requests, oldest first. */
   approvals: readonly ApprovalRequest[];
   /** Newest decisions. One about a call precedes the call if the policy denied it. */
-  decisions: readonly CallDecision[];
+  decisions: readonly TakenDecision[];
   mode: ApprovalMode | null;
   /** Wait of a model call for its next attempt. */
   retry: RetryFrame | null;

@@ -17,7 +17,7 @@ export interface CallRule {
 }
 
 /** Rules of one project, by the source of its workspace. */
-export interface ProjectRuleList {
+export interface RulesOfProject {
   source: string;
   rules: CallRule[];
 }
@@ -25,7 +25,7 @@ export interface ProjectRuleList {
 /** Rules of all sessions. */
 export interface RuleListing {
   config: CallRule[];
-  projects: ProjectRuleList[];
+  projects: RulesOfProject[];
 }
 
 /** Tool call with a risk. */
