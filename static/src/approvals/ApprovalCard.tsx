@@ -9,6 +9,7 @@ import type { ApprovalRequest } from "../state/rows";
 import type { ClientRequest } from "../wire/frame";
 import { CallEditor } from "./CallEditor";
 import { CallPreview } from "./CallPreview";
+import { CardContent } from "./CardContent";
 import { offeredAnswers, type OfferedAnswer } from "./answers";
 import { DenyField } from "./DenyField";
 import { DockKeys } from "./DockKeys";
@@ -93,8 +94,10 @@ export function ApprovalCard({ approval, isAnswered, isLive, pager, onAnswer }: 
         {isLive && <WaitingTime since={approval.at} />}
         {pager}
       </div>
-      {edited === null ? <CallPreview call={call} diff={approval.diff} /> : <CallEditor call={call} value={edited} onChange={setEdited} />}
-      <RiskReasons risk={risk} askedBy={approval.asked_by} explanation={approval.explanation} />
+      <CardContent>
+        {edited === null ? <CallPreview call={call} diff={approval.diff} /> : <CallEditor call={call} value={edited} onChange={setEdited} />}
+        <RiskReasons risk={risk} askedBy={approval.asked_by} explanation={approval.explanation} />
+      </CardContent>
       <div class="confirm-buttons" inert={!isSettled}>
         {(edited === null ? allowances : allowances.filter((offered) => offered === once)).map(button)}
         {call.changed && once && edited === null && (

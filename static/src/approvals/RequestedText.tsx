@@ -1,25 +1,16 @@
 // Text to approve. Marks what a reader would miss, and a cut-off text, so that its beginning does
 // not pass for the whole.
 
-import { useLayoutEffect, useMemo, useRef, useState } from "preact/hooks";
+import { useMemo, useRef } from "preact/hooks";
 import { plural } from "../format";
+import { useIsCut } from "./isCut";
 import { marksNote, visiblePieces } from "./visibleText";
 
 export function RequestedText({ text }: { text: string }) {
   const box = useRef<HTMLPreElement>(null);
-  const [isCut, setIsCut] = useState(false);
+  const isCut = useIsCut(box, text);
   const pieces = useMemo(() => visiblePieces(text), [text]);
   const note = useMemo(() => marksNote(pieces), [pieces]);
-
-  useLayoutEffect(() => {
-    const element = box.current;
-    if (!element) return;
-    const measure = () => setIsCut(element.scrollHeight > element.clientHeight);
-    const resized = new ResizeObserver(measure);
-    resized.observe(element);
-    measure();
-    return () => resized.disconnect();
-  }, [text]);
 
   return (
     <>

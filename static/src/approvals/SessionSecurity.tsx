@@ -36,13 +36,13 @@ export function SessionSecurity({ live }: { live: LiveSession }) {
       {problem && <ErrorNotice text={problem} />}
       {rules.length > 0 && (
         <>
-          <h3>Rules of this session</h3>
+          <h2>Rules of this session</h2>
           <RuleList label="Rules of this session" rules={rules} onRemove={({ id = "" }) => void change(() => removeSessionRule(live.id, id))} />
         </>
       )}
       {findings.length > 0 && (
         <>
-          <h3>Findings</h3>
+          <h2>Findings</h2>
           <ul class="findings" aria-label="Findings">
             {findings.slice(0, SHOWN).map((finding) => (
               <FindingLine key={finding.seq} session={live.id} finding={finding} />
