@@ -33,11 +33,15 @@ pub(crate) use api_schema;
 
 // The document takes these schemas from `wire_schemas`, by name.
 api_schema! {
+    pub(crate) ApprovalDecisionSchema as "ApprovalDecision" = Object::new();
+    pub(crate) ApprovalModeSchema as "ApprovalMode" = Object::new();
     pub(crate) AgentStateSchema as "AgentState" = Object::new();
     pub(crate) EffortChoiceSchema as "EffortChoice" = Object::new();
     pub(crate) ErrorBodySchema as "ErrorBody" = Object::new();
     pub(crate) MessageModeSchema as "MessageMode" = Object::new();
     pub(crate) ProviderApiSchema as "ProviderApi" = Object::new();
+    pub(crate) RiskAssessmentSchema as "RiskAssessment" = Object::new();
+    pub(crate) RiskLevelSchema as "RiskLevel" = Object::new();
     pub(crate) ReasoningEffortSchema as "ReasoningEffort" = Object::new();
 }
 

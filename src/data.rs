@@ -4,6 +4,7 @@
 //! ```text
 //! <data>/            0700: other users get no further. Sandbox mounts come from below here.
 //!   lock  node  token  greenroom.toml
+//!   approval_rules.json                   rules of projects for tool calls
 //!   browsers.json                         signed-in browsers, without their secrets
 //!   purged_spending.jsonl                 cost of purged sessions
 //!   journal/  sandboxes/  drivers/  uploads/   for this server only
@@ -30,9 +31,11 @@ use sha2::{Digest, Sha256};
 use crate::config::SecretString;
 
 mod browsers;
+mod client_name;
 mod node_claim;
 pub use self::{
     browsers::{BrowserCredentials, BrowserId, BrowserRejection, Browsers, SignedInBrowser},
+    client_name::ClientName,
     node_claim::NodeClaim,
 };
 mod token;
@@ -100,7 +103,7 @@ const SUBDIRECTORIES: [(&str, u32); 8] = [
 
 /// Behavior of a write if the file exists.
 #[derive(Debug, Clone, Copy)]
-enum ExistingFile {
+pub(crate) enum ExistingFile {
     Replace,
     Fail,
 }
@@ -268,7 +271,7 @@ impl DataDir {
     }
 
     /// Writes a small private file atomically.
-    fn write_private(&self, name: &str, text: &str, existing: ExistingFile) -> io::Result<()> {
+    pub(crate) fn write_private(&self, name: &str, text: &str, existing: ExistingFile) -> io::Result<()> {
         let unfinished = format!("{name}.new");
         match rustix::fs::unlinkat(&self.dir, &unfinished, AtFlags::empty()) {
             Ok(()) | Err(Errno::NOENT) => {}
@@ -290,7 +293,7 @@ impl DataDir {
     }
 
     /// Returns the text of a small private file, at most `max_bytes` of it.
-    fn read_private(&self, name: &str, max_bytes: u64) -> Result<Option<String>, DataError> {
+    pub(crate) fn read_private(&self, name: &str, max_bytes: u64) -> Result<Option<String>, DataError> {
         let path = self.path.join(name);
         let suspicious = |what| Err(DataError::Suspicious { path: path.clone(), what });
         let at = |source: io::Error| DataError::Io { path: path.clone(), source };

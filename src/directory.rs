@@ -1,5 +1,6 @@
 //! Directory actor: maps session ids to addresses. The only place where session actors start.
 
+mod approval_defaults;
 mod create;
 mod idempotency_keys;
 mod messages;
@@ -23,6 +24,7 @@ use sha2::{Digest, Sha256};
 use tokio::{sync::oneshot, time::timeout};
 use tracing::warn;
 
+pub use self::approval_defaults::ApprovalDefaults;
 pub use self::create::AGENT;
 pub use self::idempotency_keys::idempotency_key;
 pub use self::messages::{
@@ -50,6 +52,7 @@ pub struct DirectoryParts {
     pub gateway: Gateway,
     pub sandbox: Arc<dyn SandboxDriver>,
     pub start_limiter: Arc<StartLimiter>,
+    pub approvals: ApprovalDefaults,
     /// Roots of the sandboxes' run directories, workspaces and homes.
     pub runs: PathBuf,
     pub workspaces: PathBuf,
@@ -66,6 +69,7 @@ pub struct Directory {
     gateway: Gateway,
     sandbox: Arc<dyn SandboxDriver>,
     start_limiter: Arc<StartLimiter>,
+    approvals: ApprovalDefaults,
     /// Sessions that are being created and whose sandboxes are not yet in the start queue.
     creating: usize,
     session_dirs: [PathBuf; 3],
@@ -104,6 +108,7 @@ impl Directory {
                 gateway,
                 sandbox,
                 start_limiter,
+                approvals,
                 runs,
                 workspaces,
                 homes,
@@ -116,6 +121,7 @@ impl Directory {
                 gateway,
                 sandbox,
                 start_limiter,
+                approvals,
                 creating: 0,
                 session_dirs: [runs, workspaces, homes],
                 threads,
@@ -358,12 +364,14 @@ impl SessionProvider for Addr<Directory> {
         key: Option<String>,
     ) -> Result<(SessionId, Addr<Session>), RequestError> {
         let (new, dedup_key) = match request.clone() {
-            ClientRequest::Initialize { model, directory, agent_cls, image, title, effort } => {
+            ClientRequest::Initialize { model, directory, agent_cls, image, title, effort, mode, analyzer } => {
                 let new = NewSession {
                     title,
                     agent: agent_cls,
                     model,
                     effort,
+                    mode,
+                    analyzer,
                     image,
                     directory,
                     task: None,

@@ -21,6 +21,7 @@
 //! | [`store`] | journal: append-only log on disk, with an index |
 //! | `greenroom_jailer` | crate `agent/jailer`: builds a process jail, and outlives the server |
 //! | [`sandbox`] | port to the sandboxes, and a registry of drivers: Docker, process jails |
+//! | [`approvals`] | policy for tool calls: modes, rules, security analyzers |
 //! | [`files`] | files of the workspaces: lists, downloads, uploads, archives |
 //! | [`gateway`] | proxy to the model providers; only holder of model keys |
 //! | [`session`] | **Session actor**: decides by pure rules, appends to the journal, publishes |
@@ -46,6 +47,7 @@
 pub mod actor_registry;
 pub mod allocator;
 mod api_schema;
+pub mod approvals;
 pub mod cli;
 pub mod clock;
 pub mod config;

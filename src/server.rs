@@ -10,9 +10,10 @@ use tracing::{info, warn};
 
 use crate::{
     actor_registry::ActorRegistry,
+    approvals::{Analyzers, AnalyzersError, ProjectRules},
     config::{Config, ServerConfig, TlsFiles, TlsSetting},
     data::{Browsers, CurrentToken, DataDir, DataError, NodeClaim},
-    directory::{self, Directory, ShutDown},
+    directory::{self, ApprovalDefaults, Directory, ShutDown},
     files::WorkspaceFiles,
     frontend,
     gateway::{Gateway, GatewayError, ModelCapabilities},
@@ -29,6 +30,7 @@ use crate::{
 };
 
 mod driver;
+mod policy;
 
 /// Agent binary for every sandbox. Built with this server, so the versions always match.
 static AGENT_BINARY: &[u8] = include_bytes!(env!("GREENROOM_AGENT_BIN"));
@@ -49,6 +51,8 @@ pub enum StartError {
     Gateway(#[from] GatewayError),
     #[error(transparent)]
     Sandbox(#[from] SandboxError),
+    #[error(transparent)]
+    Analyzers(#[from] AnalyzersError),
     #[error(transparent)]
     Exposed(#[from] DataDirExposed),
     #[error(
@@ -152,12 +156,17 @@ pub async fn start(config: Config) -> Result<RunningServer, StartError> {
     let (session_store, session_registry) = (store.clone(), actor_registry.clone());
     let threads = KeyedThreads::start();
     let quota = config.quota.clone();
+    let approvals = ApprovalDefaults::of(&config);
+    let analyzers = Analyzers::new(&config.approvals)?;
+    let project_rules = Arc::new(ProjectRules::open(data.clone()));
+    let policy = Arc::new(policy::session_policy(&config, analyzers.clone(), project_rules.clone()));
     let directory = Directory::start(directory::DirectoryParts {
         store: store.clone(),
         actor_registry: actor_registry.clone(),
         gateway: gateway.clone(),
         sandbox: sandbox.clone(),
         start_limiter: start_limiter.clone(),
+        approvals: approvals.clone(),
         runs: data.runs(),
         workspaces: data.workspaces(),
         homes: data.homes(),
@@ -170,6 +179,7 @@ pub async fn start(config: Config) -> Result<RunningServer, StartError> {
             check_model: Box::new(move |model| models.ready(model)),
             spending,
             quota,
+            policy,
             session_stopped,
         }),
     });
@@ -208,6 +218,9 @@ pub async fn start(config: Config) -> Result<RunningServer, StartError> {
         files,
         models: gateway.models(),
         default_model: gateway.default_model(),
+        approvals,
+        analyzers,
+        project_rules,
         config,
         node,
     };
@@ -315,6 +328,8 @@ fn agent_settings(config: Arc<Config>, gateway: Gateway) -> Box<dyn Fn(&SessionR
             takes_images,
             context_limit,
             orphan_after_s: Some(config.sandbox.orphan_after.whole_seconds()).filter(|seconds| *seconds > 0),
+            plan_path: Some(session::plan_path(record.id, config.sandbox.shared_workspace().is_some())),
+            mode: record.mode,
         }
     })
 }

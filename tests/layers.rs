@@ -12,7 +12,7 @@ use std::{
 /// Layers, lowest first. Modules of one layer do not import each other; the lowest layer is exempt.
 const LAYERS: [&[&str]; 11] = [
     &["config", "telemetry", "actor_registry", "api_schema", "clock", "data", "allocator", "net", "terminal"],
-    &["store", "sandbox", "gateway"],
+    &["store", "sandbox", "gateway", "approvals"],
     &["session", "files"],
     &["frontend", "link"],
     &["directory"],
@@ -30,7 +30,7 @@ const LAYERS: [&[&str]; 11] = [
 /// are above all others.
 #[rustfmt::skip]
 const INNER_LAYERS: &[(&str, &str)] = &[
-    ("session", "effect request_error spending title usage view < budget names transition < broadcast latest turn < journal_quota messages render < pending < actor < commit decide < handlers reports restart terminals < request < testkit"),
+    ("session", "effect loops policy request_error reviews spending title usage view < budget names transition < broadcast latest turn < journal_quota messages render < pending < actor < commit decide < approvals client_input < handlers plan reports restart terminals < request < testkit"),
     ("web", "assets wrong_tokens tickets < auth < shell < error < route_table search < request state < client_facts < sign_in event_reads event_stream middleware < routes < openapi"),
 ];
 

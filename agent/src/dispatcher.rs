@@ -25,7 +25,8 @@ use crate::{
     processes::{ChildProcesses, ProcessOwner},
     tools::{self, ToolContext, ToolError},
     turn::{
-        ApprovalWaiters, SteerMessage, SteerQueue, TurnContext, TurnDriver, TurnDrivers, UserActivity, UserMessage,
+        ApprovalAnswer, ApprovalWaiters, SteerMessage, SteerQueue, TurnContext, TurnDriver, TurnDrivers, UserActivity,
+        UserMessage,
     },
 };
 
@@ -162,6 +163,8 @@ impl Dispatcher {
             takes_images: false,
             context_limit: None,
             orphan_after_s: Some(ORPHAN_AFTER_S),
+            plan_path: None,
+            mode: None,
         };
         let state = DispatcherState {
             boot: String::new(),
@@ -298,8 +301,8 @@ impl Dispatcher {
                 tokio::spawn(async move { processes.kill_leftovers().await });
             }
             AgentCommand::Settings(settings) => self.apply_settings(settings),
-            AgentCommand::Answer { request, decision, reason } => {
-                if !self.0.approvals.answer(&request, decision, reason) {
+            AgentCommand::Answer { request, decision, reason, input } => {
+                if !self.0.approvals.answer(&request, ApprovalAnswer::Decided { decision, reason, input }) {
                     tracing::warn!(request, "ignored an answer that belongs to no request");
                 }
             }

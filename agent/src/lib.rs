@@ -8,7 +8,7 @@
 //! |---|---|
 //! | [`agent_paths`] | fixed paths inside the sandbox |
 //! | [`link`] | the server's connection; the newest wins |
-//! | [`outgoing`] | everything to send: [`outbox`] (reports), then [`open_items`] (deltas) |
+//! | [`outgoing`] | everything to send: [`outbox`] (reports), [`pending_reviews`], [`open_items`] |
 //! | `orphan`, [`saved_reports`] | end of an agent without a server; reports for the next one |
 //! | [`dispatcher`] | takes commands: one turn at a time, one user action beside it |
 //! | [`executed_ids`] | turns and user actions that were begun, over all starts |
@@ -37,6 +37,7 @@ pub mod open_items;
 mod orphan;
 pub mod outbox;
 pub mod outgoing;
+pub mod pending_reviews;
 pub mod processes;
 pub mod saved_reports;
 pub mod terminal_text;

@@ -201,7 +201,7 @@ async fn read(
         expect = match (expect, received) {
             (ExpectedFrame::Welcome, ToAgent::Welcome(welcome)) => {
                 dispatcher.apply_settings(welcome.settings);
-                outgoing.connect(welcome.acked);
+                outgoing.connect(welcome.acked, welcome.reviews);
                 if welcome.restore {
                     dispatcher.begin_restore().await;
                     ExpectedFrame::History
@@ -227,10 +227,16 @@ async fn read(
                 outgoing.ack(n);
                 expect
             }
+            // A server that lost its state of this boot may answer a repeated review early.
+            (expect @ (ExpectedFrame::Anything | ExpectedFrame::History), ToAgent::Verdict(verdict)) => {
+                outgoing.settle_review(verdict);
+                expect
+            }
             (_, ToAgent::Welcome(_)) => return AgentLinkError::UnexpectedFrame("welcome"),
             (_, ToAgent::History { .. }) => return AgentLinkError::UnexpectedFrame("history"),
             (_, ToAgent::Command(_)) => return AgentLinkError::UnexpectedFrame("command"),
             (_, ToAgent::CancelHint(_)) => return AgentLinkError::UnexpectedFrame("cancel_hint"),
+            (_, ToAgent::Verdict(_)) => return AgentLinkError::UnexpectedFrame("verdict"),
             (_, ToAgent::Ack { .. }) => return AgentLinkError::UnexpectedFrame("ack"),
         };
     }
@@ -244,14 +250,14 @@ fn deliver_earlier_start(received: ToAgent, outgoing: &OutgoingQueue) -> bool {
             if outgoing.finish_earlier_start(Some(welcome.acked)) {
                 return true;
             }
-            outgoing.connect(welcome.acked);
+            outgoing.connect(welcome.acked, welcome.reviews);
             outgoing.finish_earlier_start(None)
         }
         ToAgent::Ack { n } => {
             outgoing.ack(n);
             outgoing.finish_earlier_start(None)
         }
-        ToAgent::History { .. } | ToAgent::Command(_) | ToAgent::CancelHint(_) => false,
+        ToAgent::History { .. } | ToAgent::Command(_) | ToAgent::CancelHint(_) | ToAgent::Verdict(_) => false,
     }
 }
 

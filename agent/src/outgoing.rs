@@ -1,10 +1,11 @@
 //! Everything that the agent sends, in one order, with or without a connection.
 //!
-//! - Reports go first, then open items. So an item opens after the reports that precede it.
+//! - Reports go first, then reviews, then open items. So an item opens after the reports that
+//!   precede it, and a review follows them.
 //! - A report that ends an item drops the item's unsent text. So no delta follows the event that
 //!   ended its item.
-//! - Bound: 8 MiB of reports ([`crate::outbox::LIMIT`]) and 64 KiB of unsent deltas. When full: the
-//!   caller blocks.
+//! - Bound: 8 MiB of reports ([`crate::outbox::LIMIT`]), 4 MiB of reviews and 64 KiB of unsent
+//!   deltas. When full: the caller blocks.
 //! - Without a connection, deltas do not block.
 
 use std::{
@@ -14,12 +15,13 @@ use std::{
 
 use greenroom_protocol::{
     DeltaKind, EventBody,
+    approval::{ReviewRequest, ReviewVerdict, Verdict},
     link::{AgentReport, FromAgent},
 };
-use tokio::sync::Notify;
+use tokio::sync::{Notify, oneshot};
 use tokio_tungstenite::tungstenite::Utf8Bytes;
 
-use crate::{open_items::OpenItems, outbox::Outbox, saved_reports::SavedReports};
+use crate::{open_items::OpenItems, outbox::Outbox, pending_reviews::PendingReviews, saved_reports::SavedReports};
 
 /// Bound: 64 KiB of deltas that wait for the socket. When full: the caller blocks.
 const UNSENT_LIMIT: usize = 64 * 1024;
@@ -40,6 +42,7 @@ struct OutgoingShared {
 #[derive(Debug, Default)]
 struct OutgoingState {
     outbox: Outbox,
+    reviews: PendingReviews,
     open_items: OpenItems,
     connected: bool,
     /// Earlier start whose reports the outbox holds, until all are acknowledged.
@@ -161,6 +164,37 @@ impl OutgoingQueue {
         self.0.room.notify_waiters();
     }
 
+    /// Returns `true` if the server of the newest welcome reviews tool calls.
+    pub fn is_reviewed(&self) -> bool {
+        self.lock().reviews.is_reviewed()
+    }
+
+    /// Queues a review. Blocks while too many wait. Withdrawn if the result is dropped.
+    pub async fn review(&self, request: ReviewRequest) -> OpenReview {
+        let (sender, verdict) = oneshot::channel();
+        let open = OpenReview { outgoing: self.clone(), id: request.id.clone(), verdict };
+        let mut review = Some((request, sender));
+        self.wait_for_room(|state| {
+            let room = state.reviews.has_room();
+            if room && let Some((request, sender)) = review.take() {
+                state.reviews.push(request, sender);
+            }
+            room
+        })
+        .await;
+        self.0.to_send.notify_one();
+        open
+    }
+
+    /// Passes a verdict to the review that waits for it.
+    pub fn settle_review(&self, verdict: ReviewVerdict) {
+        let review = verdict.id.clone();
+        if !self.lock().reviews.settle(verdict) {
+            tracing::info!(review, "ignored a verdict on a call that waits no more");
+        }
+        self.0.room.notify_waiters();
+    }
+
     /// Queues the receipt of a command.
     pub fn taken(&self, command: String) {
         self.lock().taken.push(command);
@@ -172,10 +206,12 @@ impl OutgoingQueue {
         self.lock().outbox.last_n()
     }
 
-    /// Begins a connection. The server has all reports up to `acked`.
-    pub fn connect(&self, acked: u64) {
+    /// Begins a connection. The server has all reports up to `acked`, and reviews tool calls if
+    /// `reviewed`.
+    pub fn connect(&self, acked: u64, reviewed: bool) {
         let mut state = self.lock();
         state.outbox.rewind(acked);
+        state.reviews.connect(reviewed);
         state.open_items.resend_all();
         state.connected = true;
         drop(state);
@@ -219,7 +255,8 @@ impl OutgoingQueue {
         if let Some(command) = state.taken.pop() {
             return Some(frame(&FromAgent::Taken { command }));
         }
-        state.outbox.next_frame().or_else(|| state.open_items.next_delta().map(|delta| frame(&FromAgent::Delta(delta))))
+        let frames = state.outbox.next_frame().or_else(|| state.reviews.next_frame());
+        frames.or_else(|| state.open_items.next_delta().map(|delta| frame(&FromAgent::Delta(delta))))
     }
 
     async fn wait_for_room(&self, mut attempt: impl FnMut(&mut OutgoingState) -> bool) {
@@ -236,6 +273,28 @@ impl OutgoingQueue {
 
     fn lock(&self) -> MutexGuard<'_, OutgoingState> {
         self.0.state.lock().unwrap_or_else(|poisoned| poisoned.into_inner())
+    }
+}
+
+/// Review that waits for its verdict. Withdrawn when dropped.
+#[derive(Debug)]
+pub struct OpenReview {
+    outgoing: OutgoingQueue,
+    id: String,
+    verdict: oneshot::Receiver<Verdict>,
+}
+
+impl OpenReview {
+    /// Returns the verdict when it comes. `None` if the agent ends.
+    pub async fn verdict(mut self) -> Option<Verdict> {
+        (&mut self.verdict).await.ok()
+    }
+}
+
+impl Drop for OpenReview {
+    fn drop(&mut self) {
+        self.outgoing.lock().reviews.withdraw(&self.id);
+        self.outgoing.0.room.notify_waiters();
     }
 }
 

@@ -6,6 +6,7 @@
 
 use greenroom_testkit::driver::TestDriver;
 
+mod approvals;
 mod back;
 mod crowd;
 mod faults;
@@ -18,6 +19,7 @@ mod replay;
 mod start;
 mod tokens;
 mod ui;
+mod workspace;
 
 #[tokio::main]
 async fn main() {
@@ -61,7 +63,13 @@ async fn main() {
     if wanted("pause") {
         pause::run(&drivers).await;
     }
+    if wanted("approvals") {
+        approvals::run().await;
+    }
     if wanted("ui") {
         ui::run().await;
+    }
+    if wanted("workspace") {
+        workspace::run(&drivers).await;
     }
 }

@@ -10,6 +10,7 @@ use bytesize::ByteSize;
 use greenroom_protocol::link::ReasoningEffort;
 use serde::Deserialize;
 
+mod approvals;
 mod files;
 mod layers;
 mod load;
@@ -18,6 +19,7 @@ mod prices;
 mod sandbox;
 mod value;
 
+pub use approvals::{ANALYZER_NAMES, ApprovalRule, ApprovalsConfig, HttpAnalyzerConfig, LoopLimits, RuleAction};
 pub use files::{FileTypePattern, FilesConfig};
 pub use layers::SettingOrigin;
 pub use load::{ConfigError, ConfigSources};
@@ -38,6 +40,7 @@ pub struct Config {
     pub budget: BudgetConfig,
     pub quota: QuotaConfig,
     pub files: FilesConfig,
+    pub approvals: ApprovalsConfig,
     pub sweeper: SweeperConfig,
     pub log: LogConfig,
 }
@@ -362,6 +365,11 @@ impl Config {
                 (1..=FilesConfig::MAX_FILES_LIMIT).contains(&self.files.max_files),
                 "files.max_files",
                 "must be 1 to 1000; each file of an upload holds a descriptor",
+            ),
+            (
+                !self.approvals.http.timeout.0.is_zero(),
+                "approvals.http.timeout",
+                "must be more than 0; with 0 each call would have a high risk",
             ),
             (
                 self.server.token.is_valid_token(),

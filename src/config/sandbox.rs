@@ -127,6 +127,11 @@ impl SandboxConfig {
         }
     }
 
+    /// Returns true if agents can write to files of the host through a volume.
+    pub fn writes_to_host(&self) -> bool {
+        self.volumes.iter().any(|volume| volume.access == VolumeAccess::ReadWrite)
+    }
+
     /// Returns the host directory of a volume at the workspace's path, if any. All sessions share
     /// this directory as their workspace.
     pub fn shared_workspace(&self) -> Option<&Path> {

@@ -17,7 +17,7 @@ use sha2::{Digest, Sha256};
 use tracing::{info, warn};
 
 use super::{
-    DataDir, ExistingFile,
+    ClientName, DataDir, ExistingFile,
     token::{AccessGrant, BearerToken, CurrentToken, digests_equal, hex, random_token},
 };
 use crate::clock;
@@ -175,6 +175,13 @@ impl Browsers {
             });
         }
         Some(grant)
+    }
+
+    /// Returns the name of a signed-in browser.
+    pub fn name_of(&self, id: BrowserId) -> Option<ClientName> {
+        let ledger = self.ledger();
+        let entry = &ledger.entries[ledger.position(id)?];
+        Some(ClientName::of_browser(&entry.browser.name))
     }
 
     /// Returns the signed-in browsers, newest use first.

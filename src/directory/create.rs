@@ -134,6 +134,7 @@ impl Directory {
         if agent != AGENT {
             return Err(RequestError::BadArgs(format!("no agent `{agent}`; the known agents are `{AGENT}`")));
         }
+        let analyzer = self.approvals.choose_analyzer(new.analyzer.as_deref())?;
         if new.task.as_ref().is_some_and(|task| task.trim().is_empty()) {
             return Err(RequestError::BadArgs("`task` is empty; leave it out, or state the task".to_owned()));
         }
@@ -150,6 +151,8 @@ impl Directory {
             agent,
             model,
             effort: new.effort.map_or_else(|| self.gateway.default_effort(), EffortChoice::effort),
+            mode: Some(new.mode.unwrap_or(self.approvals.mode)),
+            analyzer: Some(analyzer),
             image: new.image.clone(),
             sandbox: self.sandbox.name().to_owned(),
             sandbox_uid: None,

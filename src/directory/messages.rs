@@ -1,12 +1,12 @@
 //! Messages of the Directory.
 
 use actix::prelude::*;
-use greenroom_protocol::action::EffortChoice;
+use greenroom_protocol::{action::EffortChoice, approval::ApprovalMode};
 use tokio::sync::oneshot;
 
 use super::AGENT;
 use crate::{
-    api_schema::{EffortChoiceSchema, FilledTextSchema, api_schema, text},
+    api_schema::{ApprovalModeSchema, EffortChoiceSchema, FilledTextSchema, api_schema, text},
     net::ThreadIndex,
     session::{DirectorySchema, IdempotencyKey, NameSchema, RequestError, Session, SessionView, TitleSchema},
     store::SessionId,
@@ -36,6 +36,14 @@ pub struct NewSession {
     #[serde(default, skip_serializing_if = "Option::is_none")]
     #[schema(value_type = Option<EffortChoiceSchema>)]
     pub effort: Option<EffortChoice>,
+    /// Mode of approvals. Absent: the configured one.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    #[schema(value_type = Option<ApprovalModeSchema>)]
+    pub mode: Option<ApprovalMode>,
+    /// Security analyzer. Absent: the configured one.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    #[schema(value_type = Option<NameSchema>)]
+    pub analyzer: Option<String>,
     /// Image of the sandbox, if the driver has images.
     #[schema(value_type = Option<NameSchema>)]
     pub image: Option<String>,

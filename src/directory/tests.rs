@@ -134,6 +134,7 @@ fn harness(store: Arc<FaultyStore>) -> DirectoryTestHarness {
         gateway,
         sandbox: Arc::new(DirectoryTestSandbox),
         start_limiter: start_limiter.clone(),
+        approvals: ApprovalDefaults::of(&Config::with_data_dir("/nonexistent")),
         runs: nowhere(),
         workspaces: nowhere(),
         homes: nowhere(),
@@ -148,6 +149,7 @@ fn harness(store: Arc<FaultyStore>) -> DirectoryTestHarness {
             check_model: Box::new(|_| Ok(())),
             spending: testkit::unlimited_spending(),
             quota: crate::config::QuotaConfig::default(),
+            policy: Arc::default(),
             settings_for: Box::new(|record| testkit::agent_settings(&record.model)),
             session_stopped,
         }),
@@ -206,7 +208,12 @@ async fn eventually<F: Future<Output = bool>>(what: &str, mut holds: impl FnMut(
 
 fn say(content: &str, key: Option<&str>) -> Relay {
     let request = ClientRequest::Message { content: content.into(), mode: Default::default(), attachments: vec![] };
-    Relay { request, idempotency_key: key.map(str::to_owned) }
+    Relay { request, idempotency_key: key.map(str::to_owned), requested_by: None }
+}
+
+fn run(command: &str) -> Relay {
+    let request = ClientRequest::Run { command: command.into() };
+    Relay { request, idempotency_key: None, requested_by: None }
 }
 
 /// Subscriber that records whether it was notified.
@@ -235,12 +242,14 @@ async fn repeated_or_rejected_title_changes_nothing() {
             directory: None,
             agent_cls: None,
             effort: None,
+            mode: None,
+            analyzer: None,
         };
-        session.send(Relay { request, idempotency_key: Some(key.to_owned()) })
+        session.send(Relay { request, idempotency_key: Some(key.to_owned()), requested_by: None })
     };
     let title = async || session.send(GetView).await.expect("the actor is alive").title;
     initialize("first", "k").await.expect("the actor is alive").expect("the request is accepted");
-    let renamed = UpdateMetadata { title: Some("second".to_owned()), archived: None, model: None, effort: None };
+    let renamed = UpdateMetadata { title: Some("second".to_owned()), ..UpdateMetadata::default() };
     session.send(renamed).await.expect("the actor is alive").expect("the request is accepted");
     initialize("first", "k").await.expect("the actor is alive").expect("the repeated request is accepted");
     assert_eq!(title().await, "second");
@@ -340,7 +349,6 @@ async fn nothing_is_published_before_it_is_on_disk() {
     eventually("the earlier events to be published", || async { persisted_tail().await == Some(subscription.tail()) })
         .await;
     let before = subscription.tail();
-    let run = |command: &str| Relay { request: ClientRequest::Run { command: command.into() }, idempotency_key: None };
     harness.store.gate_appends();
     let mut answers: Vec<_> =
         ["one", "two", "three"].map(|command| Box::pin(created.session.send(run(command)))).into();
@@ -377,8 +385,7 @@ async fn acknowledged_reports_survive_a_server_change() {
     let created = first.create(None).await;
     created.session.send(testkit::hello("b")).await.expect("the actor is alive").expect("the hello is accepted");
     created.session.send(say("go", None)).await.expect("the actor is alive").expect("the request is accepted");
-    let run = Relay { request: ClientRequest::Run { command: "true".into() }, idempotency_key: None };
-    created.session.send(run).await.expect("the actor is alive").expect("the request is accepted");
+    created.session.send(run("true")).await.expect("the actor is alive").expect("the request is accepted");
     let action_ended = AgentReport::UserActionEnded {
         user_action: first.first_effect_field("user_action").await,
         outcome: WorkOutcome::Done,

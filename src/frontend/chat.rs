@@ -5,7 +5,7 @@ mod position;
 use std::sync::Arc;
 
 use actix::{WeakAddr, prelude::*};
-use actix_web::{HttpMessage, HttpRequest, HttpResponse, web::Payload};
+use actix_web::{HttpRequest, HttpResponse, web::Payload};
 use actix_web_actors::ws::{self, ProtocolError, WebsocketContext, WsResponseBuilder};
 use greenroom_protocol::{
     CLIENT_FRAME_LIMIT, Event, action::MessageMode, client::ClientRequest, observation::TruncationMark,
@@ -16,13 +16,13 @@ use self::position::{chat_after, chat_from_now};
 use super::{
     EventPull, FrontendServices, PROTOCOLS, PulledItem,
     chat_protocol::{ChatFrame, ChatFrameBody, ChatRequest, ChatRequestFrame, ChatTranslator, RejectedChatFrame},
-    connection::{ClientConnection, close},
+    connection::{ClientConnection, admitted_client, close},
     credit::Credit,
     frames::{FrameAssembler, ReceivedFrame},
 };
 use crate::{
     actor_registry::{ActorEntry, ActorKind},
-    data::AccessGrant,
+    data::{AccessGrant, ClientName},
     session::{
         RequestError,
         messages::{Interrupt, Relay, RequestAccepted},
@@ -58,6 +58,8 @@ pub(super) struct ChatSocket {
     unanswered: usize,
     unanswered_bytes: usize,
     grant: Option<AccessGrant>,
+    /// Name of the client in events.
+    client_name: Option<ClientName>,
 }
 
 impl ChatSocket {
@@ -68,6 +70,7 @@ impl ChatSocket {
         after: Option<Seq>,
         services: Arc<FrontendServices>,
     ) -> Result<HttpResponse, actix_web::Error> {
+        let (grant, client_name) = admitted_client(request);
         let socket = ChatSocket {
             services,
             id,
@@ -80,7 +83,8 @@ impl ChatSocket {
             request_sender: None,
             unanswered: 0,
             unanswered_bytes: 0,
-            grant: request.extensions_mut().remove(),
+            grant,
+            client_name,
         };
         WsResponseBuilder::new(socket, request, body).protocols(PROTOCOLS).frame_size(CLIENT_FRAME_LIMIT).start()
     }
@@ -168,9 +172,10 @@ impl ChatSocket {
         }
         self.unanswered += 1;
         self.unanswered_bytes += bytes;
-        let (services, id) = (&self.services, self.id);
-        let request_sender =
-            self.request_sender.get_or_insert_with(|| spawn_relay(services.clone(), id, ctx.address().downgrade()));
+        let (services, id, name) = (&self.services, self.id, &self.client_name);
+        let request_sender = self
+            .request_sender
+            .get_or_insert_with(|| spawn_relay(services.clone(), id, name.clone(), ctx.address().downgrade()));
         // The relay task receives as long as a sender exists, so the send succeeds.
         let _ = request_sender.send(frame);
     }
@@ -196,13 +201,14 @@ impl ChatSocket {
 fn spawn_relay(
     services: Arc<FrontendServices>,
     id: SessionId,
+    client_name: Option<ClientName>,
     socket: WeakAddr<ChatSocket>,
 ) -> UnboundedSender<ChatRequestFrame> {
     let (request_sender, mut requests) = mpsc::unbounded_channel::<ChatRequestFrame>();
     actix::spawn(async move {
         while let Some(frame) = requests.recv().await {
             let (bytes, request_id) = (frame.bytes(), frame.id.clone());
-            let error = relay_request(&services, id, frame).await.err();
+            let error = relay_request(&services, id, client_name.as_ref(), frame).await.err();
             if let Some(socket) = socket.upgrade() {
                 socket.do_send(ChatRequestAnswered { bytes, request_id, error });
             }
@@ -214,6 +220,7 @@ fn spawn_relay(
 async fn relay_request(
     services: &FrontendServices,
     id: SessionId,
+    client_name: Option<&ClientName>,
     frame: ChatRequestFrame,
 ) -> Result<RequestAccepted, RequestError> {
     let open = async || services.sessions.open(id).await;
@@ -221,7 +228,8 @@ async fn relay_request(
     match frame.request {
         ChatRequest::Message { content } => {
             let request = ClientRequest::Message { content, mode: MessageMode::Queue, attachments: Vec::new() };
-            request_with_retry(open, Relay { request, idempotency_key }).await?
+            let requested_by = client_name.map(ClientName::to_string);
+            request_with_retry(open, Relay { request, idempotency_key, requested_by }).await?
         }
         ChatRequest::Interrupt | ChatRequest::Ping => request_with_retry(open, Interrupt { idempotency_key }).await?,
     }

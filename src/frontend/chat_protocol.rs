@@ -267,6 +267,7 @@ impl ChatTranslator {
             | Action::Think { .. }
             | Action::Finish { .. }
             | Action::Confirm { .. }
+            | Action::SetMode { .. }
             | Action::SetModel { .. }
             | Action::SetBudget { .. }
             | Action::KillProcess { .. }

@@ -4,16 +4,26 @@
 use std::time::Duration;
 
 use actix::prelude::*;
+use actix_web::{HttpMessage, HttpRequest};
 use actix_web_actors::ws::{CloseCode, CloseReason, Message, ProtocolError, WebsocketContext};
 use futures::{Stream, StreamExt, stream};
 use tokio::time::sleep;
 use tokio_util::sync::CancellationToken;
 
 use super::credit::Credit;
-use crate::{data::AccessGrant, net::wake_batch::PollWhenWoken};
+use crate::{
+    data::{AccessGrant, ClientName},
+    net::wake_batch::PollWhenWoken,
+};
 
 /// Interval of heartbeats.
 const HEARTBEAT: Duration = Duration::from_secs(15);
+
+/// Takes the grant and the name of an admitted client from its request.
+pub(super) fn admitted_client(request: &HttpRequest) -> (Option<AccessGrant>, Option<ClientName>) {
+    let mut extensions = request.extensions_mut();
+    (extensions.remove(), extensions.remove())
+}
 
 /// WebSocket actor of one client.
 pub(super) trait ClientConnection: Actor<Context = WebsocketContext<Self>> {

@@ -7,7 +7,7 @@ mod view;
 use std::{sync::Arc, time::Duration};
 
 use actix::prelude::*;
-use actix_web::{HttpMessage, HttpRequest, HttpResponse, web::Payload};
+use actix_web::{HttpRequest, HttpResponse, web::Payload};
 use actix_web_actors::ws::{self, ProtocolError, WebsocketContext, WsResponseBuilder};
 use bytestring::ByteString;
 use greenroom_protocol::{CLIENT_FRAME_LIMIT, client::StatusFrame};
@@ -19,7 +19,7 @@ use self::session_lookup::SessionLookup;
 pub(super) use self::view::SocketView;
 use super::{
     FrontendServices, PROTOCOLS, attached_clients,
-    connection::{ClientConnection, close},
+    connection::{ClientConnection, admitted_client, close},
     credit::Credit,
     frames::{FrameAssembler, ReceivedFrame},
     subscribe,
@@ -27,7 +27,7 @@ use super::{
 use crate::{
     actor_registry::{ActorEntry, ActorKind},
     clock,
-    data::AccessGrant,
+    data::{AccessGrant, ClientName},
     session::{
         DeliveryPoll, DeltaPositions, RequestError, Session, SessionView, Subscription,
         messages::{AttachReply, Published},
@@ -76,6 +76,8 @@ impl ReplayStart {
 pub(super) struct FrontendSocket {
     services: Arc<FrontendServices>,
     grant: Option<AccessGrant>,
+    /// Name of the client in events.
+    client_name: Option<ClientName>,
     entry: Option<ActorEntry>,
     view: SocketView,
     /// Request to attach, until the client is attached.
@@ -152,9 +154,11 @@ impl FrontendSocket {
         (attach_request, view): (AttachRequest, SocketView),
         services: Arc<FrontendServices>,
     ) -> Result<HttpResponse, actix_web::Error> {
+        let (grant, client_name) = admitted_client(request);
         let socket = FrontendSocket {
             services,
-            grant: request.extensions_mut().remove(),
+            grant,
+            client_name,
             entry: None,
             view,
             attach_request: Some(Box::new(attach_request)),

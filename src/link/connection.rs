@@ -7,6 +7,7 @@
 //!   session has processed the report.
 //! - While the disk has space for small events only, the link reads nothing. Interrupts and stops
 //!   work meanwhile.
+//! - [`InFlightReviews`] wait for the session's verdicts. Reports and deltas pass them.
 //! - A delta causes no transition and is not stored. It bypasses the session and goes straight into
 //!   [`SessionBroadcast`], which subscribers poll.
 //! - A batch of events wakes the connection once, on arrival. The session's answer is awaited only
@@ -16,6 +17,8 @@
 mod history;
 mod in_flight;
 mod liveness;
+mod names;
+mod reviews;
 
 use std::{
     cell::Cell,
@@ -29,7 +32,7 @@ use std::{
 use actix::{WeakAddr, prelude::SendError};
 use futures::{FutureExt, SinkExt, StreamExt, TryFutureExt, future::LocalBoxFuture, stream};
 use greenroom_protocol::{
-    EventBody, LINK_FRAME_LIMIT, Observation, ObservationKind,
+    LINK_FRAME_LIMIT,
     link::{AgentHello, AgentReport, FromAgent, ToAgent},
 };
 use tokio::{
@@ -46,6 +49,8 @@ pub(super) use self::liveness::LivenessMonitor;
 use self::{
     in_flight::{InFlightBatch, InFlightBatches, InFlightProgress},
     liveness::LivenessAction,
+    names::{NAME_LIMIT, longest_name},
+    reviews::InFlightReviews,
 };
 use super::{
     frames::{encode_frame, into_fragments},
@@ -69,8 +74,6 @@ const BATCH_BYTES: usize = 64 << 10;
 /// Read buffer for an agent's socket, in bytes. Holds a dozen small events of a flood. Each live
 /// session has one such buffer.
 const READ_BUFFER: usize = 3 << 10;
-/// Longest item name or approval request id, in bytes. Those of the built-in agent have about 40.
-const NAME_LIMIT: usize = 256;
 /// Interval of the checks for disk space while no report is read for lack of it.
 const SPACE_CHECK_INTERVAL: Duration = Duration::from_secs(1);
 /// Longest boot id, in bytes. Each report stores the boot id in the session record.
@@ -212,6 +215,7 @@ impl AgentConnection<'_> {
         // Commands queued before `AgentConnected` belong to an earlier connection.
         let mut is_current_boot = false;
         let mut delivery_poll = PollWhenWoken::default();
+        let mut reviews = InFlightReviews::default();
         let mut space_check = None;
         let mut is_waiting_for_disk = false;
         loop {
@@ -224,7 +228,7 @@ impl AgentConnection<'_> {
                 session.do_send(ReportsWaitForDisk);
             }
             is_waiting_for_disk = !has_space;
-            let has_room = has_space && in_flight.has_room(read, &live);
+            let has_room = has_space && in_flight.has_room(read, &live) && reviews.has_room();
             // The frame is dropped before its step runs. Otherwise the frame would enlarge this
             // future, which each live session keeps in memory.
             let step = tokio::select! {
@@ -248,9 +252,12 @@ impl AgentConnection<'_> {
                     InFlightProgress::Acknowledge(n) => ConnectionStep::Send(encode_frame(&ToAgent::Ack { n })),
                     InFlightProgress::RoomFreed => ConnectionStep::Done,
                 },
+                verdict = poll_fn(|cx| reviews.poll(cx)) => {
+                    ConnectionStep::Send(encode_frame(&ToAgent::Verdict(verdict?)))
+                }
                 // Silence counts only while the server reads.
                 input = poll_fn(|cx| self.poll_input(cx)), if has_room => match input? {
-                    ConnectionInput::Frame(frame) => self.handle_frame(frame, &live, in_flight)?,
+                    ConnectionInput::Frame(frame) => self.handle_frame(frame, &live, in_flight, &mut reviews)?,
                     ConnectionInput::SilenceTimeout => ConnectionStep::Ping,
                 },
                 () = poll_fn(|cx| poll_space_check(&mut space_check, cx)), if !has_space => ConnectionStep::Done,
@@ -269,6 +276,7 @@ impl AgentConnection<'_> {
         frame: Option<FromAgent>,
         live: &SessionBroadcast,
         in_flight: &mut InFlightBatches,
+        reviews: &mut InFlightReviews,
     ) -> Result<ConnectionStep, DisconnectReason> {
         match frame {
             None => Ok(ConnectionStep::Done),
@@ -296,6 +304,7 @@ impl AgentConnection<'_> {
                     false => Ok(ConnectionStep::AwaitSession(self.send_to_session(reported))),
                 }
             }
+            Some(FromAgent::Review(review)) => reviews.begin(self.session, review).map(|()| ConnectionStep::Done),
             Some(FromAgent::Hello(_)) => Err(DisconnectReason::ProtocolViolation("a second `hello`".to_owned())),
         }
     }
@@ -457,22 +466,4 @@ fn poll_space_check(check: &mut Option<Pin<Box<Sleep>>>, cx: &mut Context<'_>) -
     ready!(due.as_mut().poll(cx));
     *check = None;
     Poll::Ready(())
-}
-
-/// Returns the length of the longest item name or approval request id in the frame, in bytes.
-fn longest_name(frame: &FromAgent) -> usize {
-    match frame {
-        FromAgent::Delta(delta) => delta.item.len(),
-        FromAgent::Report { report: AgentReport::Event { item, body }, .. } => {
-            let request = match body {
-                EventBody::Observation(Observation { kind: ObservationKind::Confirm { request, .. }, .. }) => {
-                    request.len()
-                }
-                EventBody::Observation(_) | EventBody::Action(_) | EventBody::Opaque(_) => 0,
-            };
-            item.as_ref().map_or(0, String::len).max(request)
-        }
-        FromAgent::Report { report: AgentReport::Piece { item, .. }, .. } => item.len(),
-        FromAgent::Report { .. } | FromAgent::Hello(_) | FromAgent::Taken { .. } => 0,
-    }
 }

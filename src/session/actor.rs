@@ -14,8 +14,11 @@ use super::{
     budget::SessionBudget,
     effect::{InFlightStops, LinkPort},
     journal_quota::JournalMeter,
+    loops::LoopDetector,
     messages::{SessionStopReason, SessionStopped},
     pending::{InFlightTotals, PendingTransition},
+    policy::SessionPolicy,
+    reviews::Reviews,
     spending::ServerSpending,
     turn::SessionState,
     view::SessionView,
@@ -41,6 +44,8 @@ pub struct SessionDeps {
     /// Returns the agent's settings for a session with this record.
     pub settings_for: Box<dyn Fn(&SessionRecord) -> AgentSettings + Send + Sync>,
     pub check_model: Box<ModelCheck>,
+    /// Policy for the agents' tool calls.
+    pub policy: Arc<SessionPolicy>,
     /// Spending of all sessions.
     pub spending: Arc<ServerSpending>,
     /// Disk quotas of one session.
@@ -86,6 +91,12 @@ pub struct Session {
     /// Counts stops of the sandbox that are decided and that the link has not executed yet.
     pub(super) in_flight_stops: InFlightStops,
     pub(super) escalation_timer: Option<SpawnHandle>,
+    /// Timer of the oldest open approval request, with the time of the request, in milliseconds
+    /// since 1970.
+    pub(super) approval_timer: Option<(i64, SpawnHandle)>,
+    /// Reviewed calls of the agent. Boxed: rare in idle sessions, and each session has this field.
+    pub(super) reviews: Box<Reviews>,
+    pub(super) loops: Box<LoopDetector>,
     /// Last error that the provider reported. Explains a failed turn.
     pub(super) provider_error: Option<String>,
     /// Time of the last client request or agent activity. Monotonic: changes of the wall clock do

@@ -55,9 +55,11 @@ impl Session {
             self.tail += 1;
             count_interrupt(&new_event);
             self.note_latest(&new_event);
+            self.loops.observe(new_event.source, new_event.item.as_deref(), &new_event.body);
             ended.extend(rendered.add(new_event, self.tail, &mut self.causes));
         }
         let events = rendered.finish();
+        self.follow_approvals(ctx);
         self.broadcast.accept_deltas(self.state.has_agent());
         self.broadcast.mark_decided(self.tail, &ended);
         if let Some(mark) = &mark {

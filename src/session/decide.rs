@@ -36,7 +36,7 @@ impl Session {
 
     /// Decides as [`Session::decide`] does, for a transition that has `events` already.
     pub(super) fn decide_behind(&mut self, events: Seq, input: SessionInput) -> Result<Transition, RequestError> {
-        if let SessionInput::SetModel { settings, title } = &input {
+        if let SessionInput::SetModel { settings, title, .. } = &input {
             check_name("model", &settings.model)?;
             check_title(title.as_deref())?;
         }
@@ -57,11 +57,20 @@ impl Session {
     /// Returns the record after `input`, if `input` changes more of the record than its state.
     fn record_after(&self, input: &SessionInput) -> Option<SessionRecord> {
         match input {
-            SessionInput::SetModel { settings, title } => {
+            SessionInput::SetModel { settings, title, analyzer, mode } => {
                 let mut record = SessionRecord::clone(&self.record);
                 record.model = settings.model.clone();
                 record.effort = settings.effort;
                 record.title = title.clone().unwrap_or(record.title);
+                record.analyzer = analyzer.clone().or(record.analyzer);
+                record.mode = mode.as_ref().map(|change| change.mode).or(record.mode);
+                Some(record)
+            }
+            SessionInput::SetMode { change, message, .. } => {
+                let mut record = SessionRecord { mode: Some(change.mode), ..SessionRecord::clone(&self.record) };
+                if let (true, Some(text)) = (record.title.is_empty(), message) {
+                    record.title = title_of(text);
+                }
                 Some(record)
             }
             SessionInput::SetBudget { usd } => {
@@ -90,7 +99,12 @@ impl Session {
         ctx: &mut Context<Session>,
     ) {
         let body: EventBody = Observation { kind, content: String::new() }.into();
-        self.commit_event(NewEvent { source: EventSource::Server, cause: None, item: None, body }, None, replies, ctx);
+        self.commit_event(
+            NewEvent { source: EventSource::Server, cause: None, item: None, risk: None, body },
+            None,
+            replies,
+            ctx,
+        );
     }
 
     pub(super) fn set_escalation(&mut self, escalation: Escalation, ctx: &mut Context<Session>) {

@@ -9,13 +9,12 @@ use std::{
 };
 
 use actix::prelude::*;
-use greenroom_protocol::{
-    Action, EventSource, Observation, ObservationKind, action::EffortChoice, client::ClientRequest,
-};
+use greenroom_protocol::{EventSource, Observation, ObservationKind, client::ClientRequest};
 use tokio::sync::{OwnedSemaphorePermit, oneshot};
 
 use super::{
     actor::Session,
+    client_input::{SettingsChange, has_contents},
     commit::IN_FLIGHT_LIMIT,
     messages::*,
     pending::CommitReply,
@@ -26,10 +25,7 @@ use super::{
     usage::{add_call, add_day_cost, budget_notice},
     view::SessionView,
 };
-use crate::{
-    gateway::{GatewayNotice, MeteredUsage, RetryOutcome},
-    store::SessionRecord,
-};
+use crate::gateway::{GatewayNotice, MeteredUsage, RetryOutcome};
 
 impl Session {
     /// Decides about a client's request, whichever message brought it.
@@ -37,10 +33,11 @@ impl Session {
         &mut self,
         request: ClientRequest,
         key: Option<String>,
+        requested_by: Option<String>,
         ctx: &mut Context<Session>,
     ) -> ResponseFuture<RequestResult> {
         let key = IdempotencyKey::from_client(key, &request);
-        match self.to_input(request) {
+        match self.to_input(request, requested_by) {
             Ok(input) => self.handle_request(input, key, ctx),
             // A repeated request gets its first answer, even if it would be rejected now.
             // `initialize` is an example.
@@ -65,7 +62,45 @@ impl Session {
         if let Err(error) = checked {
             return Box::pin(async { Err(error) });
         }
+        let SessionInput::Confirm(answer) = &input else { return self.decide_request_input(input, key, ctx) };
+        match self.project_rule_of(answer) {
+            Ok(None) => self.decide_request_input(input, key, ctx),
+            Ok(Some(stored)) => self.decide_after(stored, input, key, ctx),
+            Err(error) => Box::pin(async { Err(error) }),
+        }
+    }
+
+    /// Decides about an answer when its rule is on disk. Another answer may come first.
+    fn decide_after(
+        &self,
+        stored: impl Future<Output = Result<(), RequestError>> + 'static,
+        input: SessionInput,
+        key: Option<IdempotencyKey>,
+        ctx: &mut Context<Session>,
+    ) -> ResponseFuture<RequestResult> {
+        let (reply_to, reply) = oneshot::channel();
+        ctx.spawn(stored.into_actor(self).map(|stored, session, ctx| {
+            let answer = stored.map(|()| session.decide_request_input(input, key, ctx));
+            // The client may be gone.
+            let _ = reply_to.send(answer);
+        }));
+        Box::pin(async move {
+            match reply.await {
+                Ok(Ok(answer)) => answer.await,
+                Ok(Err(error)) => Err(error),
+                Err(_) => Err(RequestError::Unanswered),
+            }
+        })
+    }
+
+    fn decide_request_input(
+        &mut self,
+        input: SessionInput,
+        key: Option<IdempotencyKey>,
+        ctx: &mut Context<Session>,
+    ) -> ResponseFuture<RequestResult> {
         let first = self.tail + 1;
+        let is_answer = matches!(input, SessionInput::Confirm(_));
         let transition = match self.decide(input) {
             Ok(transition) => transition,
             Err(error) => return Box::pin(async { Err(error) }),
@@ -75,7 +110,11 @@ impl Session {
             self.state.add_to_dedup_cache(key, seq);
             self.state_changed = true;
         }
-        self.commit_and_answer(transition, seq, ctx)
+        let answer = self.commit_and_answer(transition, seq, ctx);
+        if is_answer {
+            self.apply_new_rule(ctx);
+        }
+        answer
     }
 
     /// Checks that the disk has room for an input's contents. Its last space is for other inputs.
@@ -117,70 +156,6 @@ impl Session {
         Box::pin(async move { answer.await.unwrap_or(Err(RequestError::Unanswered)) })
     }
 
-    /// Returns the input that changes model, effort and title. Absent values stay unchanged.
-    fn change_model(
-        &self,
-        model: Option<String>,
-        effort: Option<EffortChoice>,
-        title: Option<String>,
-    ) -> Result<SessionInput, RequestError> {
-        let mut record = SessionRecord::clone(&self.record);
-        if let Some(model) = model {
-            record.model = non_empty("model", model)?;
-            (self.deps.check_model)(&record.model).map_err(|e| RequestError::BadArgs(e.to_string()))?;
-        }
-        record.effort = effort.map_or(record.effort, EffortChoice::effort);
-        Ok(SessionInput::SetModel { settings: (self.deps.settings_for)(&record), title })
-    }
-
-    /// Converts a client request to an input of the rules.
-    ///
-    /// # Errors
-    /// Returns [`RequestError::BadArgs`] for an invalid argument, and for `ping`.
-    fn to_input(&self, request: ClientRequest) -> Result<SessionInput, RequestError> {
-        Ok(match request {
-            ClientRequest::Start { task } => SessionInput::Start { task: non_empty("task", task)? },
-            ClientRequest::Message { content, mode, attachments } => {
-                SessionInput::Message { content: non_empty("content", content)?, mode, attachments }
-            }
-            ClientRequest::Run { command } => {
-                SessionInput::UserAction(Action::Run { command: non_empty("command", command)? })
-            }
-            ClientRequest::Read { path } => SessionInput::UserAction(Action::Read { path: non_empty("path", path)? }),
-            ClientRequest::Write { path, content } => {
-                SessionInput::UserAction(Action::Write { path: non_empty("path", path)?, content })
-            }
-            ClientRequest::Browse { url } => SessionInput::UserAction(Action::Browse { url: non_empty("url", url)? }),
-            ClientRequest::Interrupt {} => SessionInput::Interrupt,
-            ClientRequest::Pause {} => SessionInput::Pause,
-            ClientRequest::Resume {} => SessionInput::Resume,
-            ClientRequest::Stop {} => SessionInput::Stop { reason: None },
-            ClientRequest::End {} => SessionInput::End,
-            ClientRequest::Confirm { request, decision, reason } => SessionInput::Confirm { request, decision, reason },
-            ClientRequest::EditQueue { item, content, remove } => {
-                let content = content.map(|content| non_empty("content", content)).transpose()?;
-                SessionInput::EditQueue { item, content, remove }
-            }
-            ClientRequest::SetModel { model } => self.change_model(Some(model), None, None)?,
-            ClientRequest::SetBudget { usd } => SessionInput::SetBudget { usd },
-            ClientRequest::KillProcess { pid } => SessionInput::KillProcess { pid },
-            ClientRequest::Initialize { model, title, image, directory, agent_cls, effort } => {
-                if image.or(directory).or(agent_cls).is_some() {
-                    return Err(RequestError::BadArgs(
-                        "`image`, `directory` and `agent_cls` are fixed when a session is created; create a new session with them"
-                            .to_owned(),
-                    ));
-                }
-                self.change_model(model, effort, title)?
-            }
-            ClientRequest::Ping {} => {
-                return Err(RequestError::BadArgs(
-                    "`ping` is answered by the connection, not by the session".to_owned(),
-                ));
-            }
-        })
-    }
-
     fn add_usage(&mut self, metered: MeteredUsage, permit: Option<OwnedSemaphorePermit>, ctx: &mut Context<Session>) {
         let record = Arc::make_mut(&mut self.record);
         add_day_cost(&mut record.spent_on, today(), metered.cost_usd.unwrap_or_default());
@@ -196,28 +171,15 @@ impl Session {
     }
 }
 
-/// Returns true if an input's events may be large. Other inputs have twice the in-flight limit.
-fn has_contents(input: &SessionInput) -> bool {
-    matches!(
-        input,
-        SessionInput::Start { .. }
-            | SessionInput::Message { .. }
-            | SessionInput::UserAction(_)
-            | SessionInput::EditQueue { .. }
-            | SessionInput::SetModel { .. }
-    )
-}
-
-/// Checks that the text of argument `name` is not blank.
-fn non_empty(name: &str, text: String) -> Result<String, RequestError> {
-    if text.trim().is_empty() { Err(RequestError::BadArgs(format!("`{name}` is empty"))) } else { Ok(text) }
-}
-
 impl Handler<Relay> for Session {
     type Result = ResponseFuture<RequestResult>;
 
-    fn handle(&mut self, Relay { request, idempotency_key }: Relay, ctx: &mut Context<Session>) -> Self::Result {
-        self.handle_client_request(request, idempotency_key, ctx)
+    fn handle(
+        &mut self,
+        Relay { request, idempotency_key, requested_by }: Relay,
+        ctx: &mut Context<Session>,
+    ) -> Self::Result {
+        self.handle_client_request(request, idempotency_key, requested_by, ctx)
     }
 }
 
@@ -225,7 +187,7 @@ impl Handler<Interrupt> for Session {
     type Result = ResponseFuture<RequestResult>;
 
     fn handle(&mut self, Interrupt { idempotency_key }: Interrupt, ctx: &mut Context<Session>) -> Self::Result {
-        self.handle_client_request(ClientRequest::Interrupt {}, idempotency_key, ctx)
+        self.handle_client_request(ClientRequest::Interrupt {}, idempotency_key, None, ctx)
     }
 }
 
@@ -233,7 +195,7 @@ impl Handler<Pause> for Session {
     type Result = ResponseFuture<RequestResult>;
 
     fn handle(&mut self, Pause { idempotency_key }: Pause, ctx: &mut Context<Session>) -> Self::Result {
-        self.handle_client_request(ClientRequest::Pause {}, idempotency_key, ctx)
+        self.handle_client_request(ClientRequest::Pause {}, idempotency_key, None, ctx)
     }
 }
 
@@ -241,7 +203,7 @@ impl Handler<Resume> for Session {
     type Result = ResponseFuture<RequestResult>;
 
     fn handle(&mut self, Resume { idempotency_key }: Resume, ctx: &mut Context<Session>) -> Self::Result {
-        self.handle_client_request(ClientRequest::Resume {}, idempotency_key, ctx)
+        self.handle_client_request(ClientRequest::Resume {}, idempotency_key, None, ctx)
     }
 }
 
@@ -250,7 +212,7 @@ impl Handler<Stop> for Session {
 
     fn handle(&mut self, Stop { idempotency_key, reason }: Stop, ctx: &mut Context<Session>) -> Self::Result {
         match reason {
-            None => self.handle_client_request(ClientRequest::Stop {}, idempotency_key, ctx),
+            None => self.handle_client_request(ClientRequest::Stop {}, idempotency_key, None, ctx),
             // The server's own request.
             reason => self.handle_request(SessionInput::Stop { reason }, None, ctx),
         }
@@ -261,7 +223,7 @@ impl Handler<End> for Session {
     type Result = ResponseFuture<RequestResult>;
 
     fn handle(&mut self, End { idempotency_key }: End, ctx: &mut Context<Session>) -> Self::Result {
-        self.handle_client_request(ClientRequest::End {}, idempotency_key, ctx)
+        self.handle_client_request(ClientRequest::End {}, idempotency_key, None, ctx)
     }
 }
 
@@ -307,20 +269,22 @@ impl Handler<UpdateMetadata> for Session {
 
     fn handle(
         &mut self,
-        UpdateMetadata { title, archived, model, effort }: UpdateMetadata,
+        UpdateMetadata { title, archived, model, effort, mode, analyzer }: UpdateMetadata,
         ctx: &mut Context<Session>,
     ) -> Self::Result {
-        let transition = self.check_in_flight_limit(IN_FLIGHT_LIMIT).and_then(|()| match (&model, effort) {
-            (None, None) => Ok(Transition::after(self.tail)),
-            (Some(_), _) | (_, Some(_)) => self.change_model(model, effort, None).and_then(|input| self.decide(input)),
-        });
+        let change = SettingsChange { model, effort, title: None, analyzer: analyzer.clone(), mode };
+        let transition = self
+            .check_in_flight_limit(IN_FLIGHT_LIMIT)
+            .and_then(|()| self.change_settings(change))
+            .and_then(|input| input.map(|input| self.decide(input)).transpose());
         let transition = match transition {
-            Ok(transition) => transition,
+            Ok(transition) => transition.unwrap_or_else(|| Transition::after(self.tail)),
             Err(error) => return Box::pin(async { Err(error) }),
         };
         let record = Arc::make_mut(&mut self.record);
         record.title = title.unwrap_or_else(|| record.title.clone());
         record.archived = archived.unwrap_or(record.archived);
+        record.analyzer = analyzer.or(record.analyzer.take());
         self.record_changed = true;
         let answer = self.commit_and_answer(transition, None, ctx);
         let view = self.view();

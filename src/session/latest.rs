@@ -123,7 +123,7 @@ mod tests {
     #[track_caller]
     fn check(source: EventSource, body: serde_json::Value, expected: Option<&str>) {
         let body: EventBody = serde_json::from_value(body).expect("every object is a body");
-        let line = latest_line(&NewEvent { source, cause: None, item: None, body });
+        let line = latest_line(&NewEvent { source, cause: None, item: None, risk: None, body });
         assert_eq!(line.as_deref(), expected);
     }
 
@@ -182,6 +182,7 @@ mod tests {
             source: agent,
             cause: None,
             item: None,
+            risk: None,
             body: Action::Run { command: "ä".repeat(1 << 20) }.into(),
         });
         assert_eq!(long.expect("a command has a line").chars().count(), LINE_CHARS);

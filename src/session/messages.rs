@@ -3,8 +3,8 @@
 //! - Clients send [`Relay`], [`Interrupt`], [`Pause`], [`Resume`], [`Stop`], [`End`] and
 //!   [`UpdateMetadata`]. The answer arrives when the request's events are on disk.
 //! - Subscribers send [`Attach`]. Dropping the returned [`Subscription`] detaches them.
-//! - The link sends [`HelloReceived`], [`Reported`], [`AwaitReports`], [`CommandAccepted`],
-//!   [`EffectFailed`], and the state changes of the sandbox.
+//! - The link sends [`HelloReceived`], [`ReviewToolCall`], [`Reported`], [`AwaitReports`],
+//!   [`CommandAccepted`], [`EffectFailed`], and the state changes of the sandbox.
 //! - The gateway sends [`NoticeReceived`].
 //! - The sweeper sends [`PauseOrStopIfIdle`], [`Reconcile`] and [`WorkspaceFull`]. The Directory
 //!   sends [`StartTask`], [`Passivate`], [`Flush`] and [`Purged`].
@@ -16,6 +16,7 @@ use std::{sync::Arc, time::Duration};
 use actix::prelude::*;
 use greenroom_protocol::{
     action::EffortChoice,
+    approval::{ApprovalMode, ReviewRequest, Verdict},
     client::ClientRequest,
     link::{AgentHello, AgentReport, LINK_VERSION, ServerWelcome},
     observation::{AgentState, SandboxPhase},
@@ -57,6 +58,8 @@ pub struct Relay {
     pub request: ClientRequest,
     /// Client's name for the request: the `id` of a frame, or the header `Idempotency-Key`.
     pub idempotency_key: Option<String>,
+    /// Browser or token of the person, for the record of a decision. `None`: unknown.
+    pub requested_by: Option<String>,
 }
 
 /// Stops the agent's turn and the user's actions. An interrupt during an interrupt restarts the
@@ -119,6 +122,9 @@ pub struct UpdateMetadata {
     pub archived: Option<bool>,
     pub model: Option<String>,
     pub effort: Option<EffortChoice>,
+    pub mode: Option<ApprovalMode>,
+    /// Name of the security analyzer.
+    pub analyzer: Option<String>,
 }
 
 /// Subscribes to the session. The subscriber receives [`Published`] when there is more to pull.
@@ -166,6 +172,16 @@ pub struct HelloAccepted {
     pub broadcast: Arc<SessionBroadcast>,
     /// Newest event of the history that the link sends if `welcome.restore` is set.
     pub history_to: Seq,
+}
+
+/// Review of a tool call before it runs. The answer is the verdict. Sent by the link.
+///
+/// Several reviews may be pending. A repeated review gets the same verdict. The end of the turn and
+/// an interrupt answer all pending reviews.
+#[derive(Debug, Message)]
+#[rtype(result = "Verdict")]
+pub struct ReviewToolCall {
+    pub review: ReviewRequest,
 }
 
 /// Durable reports of the agent: one report, or several that are all

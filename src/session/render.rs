@@ -37,7 +37,7 @@ impl RenderedEvents {
 
     /// Renders `new_event` under the number `seq`. Returns the item end that the event causes.
     pub(super) fn add(&mut self, new_event: NewEvent, seq: Seq, causes: &mut HashMap<String, Seq>) -> Option<ItemEnd> {
-        let NewEvent { source, cause, item, mut body } = new_event;
+        let NewEvent { source, cause, item, risk, mut body } = new_event;
         let at = self.at.clone();
         if let EventBody::Observation(Observation { kind: ObservationKind::AgentStateChanged { since, .. }, .. }) =
             &mut body
@@ -47,7 +47,7 @@ impl RenderedEvents {
         let cause = cause.or_else(|| item.as_ref().and_then(|item| causes.get(item).copied()));
         track_causes(causes, seq, item.as_deref(), &body);
         let message = body.summary_line();
-        let mut event = Event { seq, at, source, cause, item, body, message };
+        let mut event = Event { seq, at, source, cause, item, risk, body, message };
         let begin = self.text.len();
         let mut len = self.write(&event);
         if len > EVENT_LIMIT {
@@ -73,10 +73,11 @@ impl RenderedEvents {
         };
         self.events.push((kind, len));
         let item = event.item?;
-        Some(match event.body {
-            EventBody::Action(_) => ItemEnd::ToolInput(item),
-            EventBody::Observation(_) | EventBody::Opaque(_) => ItemEnd::Item(item),
-        })
+        match event.body {
+            EventBody::Action(_) => Some(ItemEnd::ToolInput(item)),
+            EventBody::Observation(observation) if is_about_approval(&observation) => None,
+            EventBody::Observation(_) | EventBody::Opaque(_) => Some(ItemEnd::Item(item)),
+        }
     }
 
     /// Appends an event to the text. Returns its length in bytes.
@@ -111,15 +112,20 @@ pub(super) fn track_causes(causes: &mut HashMap<String, Seq>, seq: Seq, item: Op
                 causes.remove(&oldest);
             }
         }
-        (Some(item), EventBody::Observation(_)) => {
+        (Some(item), EventBody::Observation(observation)) if !is_about_approval(observation) => {
             causes.remove(item);
         }
         // A truncated observation.
         (Some(item), EventBody::Opaque(fields)) if fields.contains_key("observation") => {
             causes.remove(item);
         }
-        (Some(_), EventBody::Opaque(_)) | (None, _) => {}
+        (Some(_), EventBody::Observation(_) | EventBody::Opaque(_)) | (None, _) => {}
     }
+}
+
+/// Returns true for a request or a decision about a tool call. The call's result follows.
+fn is_about_approval(observation: &Observation) -> bool {
+    matches!(observation.kind, ObservationKind::Confirm { .. } | ObservationKind::Confirmed { .. })
 }
 
 #[cfg(test)]
@@ -131,8 +137,13 @@ mod tests {
     #[test]
     fn result_names_the_action_with_its_item() {
         let mut causes = HashMap::new();
-        let new_event =
-            |body: EventBody| NewEvent { source: EventSource::Agent, cause: None, item: Some("i".into()), body };
+        let new_event = |body: EventBody| NewEvent {
+            source: EventSource::Agent,
+            cause: None,
+            item: Some("i".into()),
+            risk: None,
+            body,
+        };
         let mut rendered = RenderedEvents::new();
         let item_end = rendered.add(new_event(Action::Run { command: "ls".into() }.into()), 7, &mut causes);
         assert_eq!(item_end, Some(ItemEnd::ToolInput("i".into())));
@@ -148,7 +159,7 @@ mod tests {
 
     fn written(body: impl Into<EventBody>) -> JournalEvent {
         let mut rendered = RenderedEvents::new();
-        let new_event = |body| NewEvent { source: EventSource::Agent, cause: None, item: None, body };
+        let new_event = |body| NewEvent { source: EventSource::Agent, cause: None, item: None, risk: None, body };
         rendered.add(new_event(body.into()), 1, &mut HashMap::new());
         rendered.add(new_event(Action::Run { command: "ls".into() }.into()), 2, &mut HashMap::new());
         let [event, next] = <[JournalEvent; 2]>::try_from(rendered.finish()).expect("two events");
@@ -200,6 +211,7 @@ mod tests {
             source: EventSource::Agent,
             cause: None,
             item: Some("i".into()),
+            risk: None,
             body: plan.with_truncation(whole),
         };
         assert_eq!(rendered.add(new_event, 8, &mut causes), Some(ItemEnd::Item("i".into())));

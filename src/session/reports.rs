@@ -4,15 +4,22 @@ use std::{io, sync::Arc, time::Instant};
 
 use actix::prelude::*;
 use greenroom_protocol::{
-    CONTENT_LIMIT, EventBody, EventSource, FULL_TEXT_LIMIT, Observation, ObservationKind, excerpt, fits_json,
-    json_excerpt,
+    CONTENT_LIMIT, EventBody, EventSource, FULL_TEXT_LIMIT, Observation, ObservationKind,
+    approval::RiskAssessment,
+    excerpt, fits_json, json_excerpt,
     link::{AgentReport, LINK_VERSION, ServerWelcome, WorkOutcome},
     observation::{AgentState, LEFTOVERS_LIMIT, TruncationMark},
 };
 use sha2::{Digest, Sha256};
 use tracing::warn;
 
-use super::{actor::Session, messages::*, pending::CommitReply, transition::Transition, turn::SessionInput};
+use super::{
+    actor::Session,
+    messages::*,
+    pending::CommitReply,
+    transition::{NewEvent, Transition},
+    turn::SessionInput,
+};
 use crate::{
     clock,
     store::{AppendError, ContentPiece, Epoch, ReportMark, Seq, SessionId, Store, StoreError},
@@ -40,9 +47,11 @@ impl Handler<HelloReceived> for Session {
         }
         let restore = !self.state.has_welcomed(&hello.boot);
         let history_to = self.state.history_to(self.tail);
+        // The reviews of the last connection have no reader. The agent repeats them.
+        self.reviews.end_pending();
         self.apply(SessionInput::HelloReceived { boot: hello.boot }, ctx);
         let settings = (self.deps.settings_for)(&self.record);
-        let welcome = ServerWelcome { session: self.id.to_string(), acked, restore, settings };
+        let welcome = ServerWelcome { session: self.id.to_string(), acked, restore, settings, reviews: true };
         Ok(HelloAccepted { welcome, broadcast: self.broadcast.clone(), history_to })
     }
 }
@@ -123,10 +132,25 @@ impl Session {
         for report in reports {
             if let AgentReport::Event { item, body } = report {
                 let (source, body) = attribute_source(body);
-                transition.push_event(source, None, item, body);
+                let risk = self.risk_of(item.as_deref(), &body);
+                transition.new_events.push(NewEvent { source, cause: None, item, risk, body });
             }
         }
         self.commit(transition, Some(mark), vec![CommitReply::Report(durable)], ctx);
+        self.after_report(ctx);
+    }
+
+    /// Returns the risk of an agent's tool call, if the call was reviewed.
+    fn risk_of(&self, item: Option<&str>, body: &EventBody) -> Option<RiskAssessment> {
+        let is_action = matches!(body, EventBody::Action(_));
+        item.filter(|_| is_action).and_then(|item| self.reviews.risk_of(item))
+    }
+
+    /// Reacts to what the newest report completed: a repetition, or an exceeded quota.
+    fn after_report(&mut self, ctx: &mut Context<Session>) {
+        if let Some(what) = self.loops.take_note() {
+            self.apply(SessionInput::LoopNoted { what }, ctx);
+        }
         self.enforce_quota(ctx);
     }
 
@@ -155,22 +179,30 @@ impl Session {
             report => (EventSource::Agent, report),
         };
         let content = take_large_content(&mut report);
-        let received = ReceivedReport { mark, source, report, full_content: None };
+        let assessment = self.assessment_of_request(&report);
+        let received = ReceivedReport { mark, source, report, full_content: None, risk: None };
         let is_piece = matches!(received.report, AgentReport::Piece { .. });
-        if content.is_none() && report_truncation(&received.report).is_none() && !is_piece {
+        let has_content = content.is_some() || report_truncation(&received.report).is_some() || is_piece;
+        if !has_content && assessment.is_none() {
             self.apply_report(received, durable, ctx);
-            self.enforce_quota(ctx);
+            self.after_report(ctx);
             return ActorResponse::reply(());
         }
         let bytes = content.as_ref().map_or(0, String::len) + piece_bytes(&received.report);
         self.journal_meter.add(bytes as u64, true, clock::now_ms());
         let (store, owner) = (self.deps.store.clone(), (self.id, self.epoch));
-        let stored = store_large_content(store, owner, received, content);
+        let stored = async move {
+            let mut received = store_large_content(store, owner, received, content).await?;
+            if let Some(assessment) = assessment {
+                received.risk = assessment.await;
+            }
+            Ok::<_, StoreError>(received)
+        };
         ActorResponse::r#async(stored.into_actor(self).map(move |stored, session, ctx| match stored {
             Ok(received) => match session.mark.as_ref().filter(|newest| newest.boot == received.mark.boot) {
                 Some(newest) if newest.n + 1 == received.mark.n => {
                     session.apply_report(received, durable, ctx);
-                    session.enforce_quota(ctx);
+                    session.after_report(ctx);
                 }
                 // The link was cut meanwhile, and the agent repeated the report. That repetition is
                 // committed or in flight.
@@ -185,7 +217,7 @@ impl Session {
     }
 
     fn apply_report(&mut self, received: ReceivedReport, durable: DurableReply, ctx: &mut Context<Session>) {
-        let ReceivedReport { mark, source, report, full_content } = received;
+        let ReceivedReport { mark, source, report, full_content, risk } = received;
         // The agent may have been stopped while its content went to disk.
         if !self.state.has_welcomed(&mark.boot) {
             return self.discard_report(mark, durable, ctx);
@@ -196,14 +228,20 @@ impl Session {
         }
         let reply = vec![CommitReply::Report(durable)];
         let input = match report {
-            AgentReport::Event { item, body } => {
-                let input = input_of(&body);
+            AgentReport::Event { item, mut body } => {
+                let input = match &mut body {
+                    EventBody::Observation(Observation { kind, .. }) => {
+                        self.stamp_request(item.as_deref(), kind, risk).or_else(|| input_of(kind))
+                    }
+                    EventBody::Action(_) | EventBody::Opaque(_) => None,
+                };
+                let risk = self.risk_of(item.as_deref(), &body);
                 let mut transition = Transition::after(self.tail);
                 let body = match (body, full_content) {
                     (EventBody::Observation(part), Some(full_content)) => part.with_truncation(full_content),
                     (body, _) => body,
                 };
-                transition.push_event(source, None, item, body);
+                transition.new_events.push(NewEvent { source, cause: None, item, risk, body });
                 let behind = transition.new_events.len() as Seq;
                 if let Some(Ok(decided)) = input.map(|input| self.decide_behind(behind, input)) {
                     transition.append(decided);
@@ -250,6 +288,8 @@ struct ReceivedReport {
     report: AgentReport,
     /// Reference to the full content, if the report has only a part.
     full_content: Option<TruncationMark>,
+    /// Risk of the call that an approval request is about, if it was assessed for the request.
+    risk: Option<RiskAssessment>,
 }
 
 /// Stores content that is too large for an event, sent in the report or before it in pieces.
@@ -384,18 +424,11 @@ async fn store_piece(
     store.extend_content(id, epoch, name, ContentPiece { offset, bytes: text.into() }).await
 }
 
-/// Returns what the rules decide about an event of the agent. `None`: nothing.
-fn input_of(body: &EventBody) -> Option<SessionInput> {
-    match body {
-        EventBody::Observation(Observation { kind: ObservationKind::Confirm { request, .. }, .. }) => {
-            Some(SessionInput::ApprovalRequested { request: request.clone() })
-        }
-        EventBody::Observation(Observation { kind: ObservationKind::Commands { items, .. }, .. }) => {
-            let pids = items.iter().take(LEFTOVERS_LIMIT).map(|process| process.pid).collect();
-            Some(SessionInput::LeftoversReported { pids })
-        }
-        EventBody::Observation(_) | EventBody::Action(_) | EventBody::Opaque(_) => None,
-    }
+/// Returns what the rules decide about an observation of the agent. `None`: nothing.
+fn input_of(kind: &ObservationKind) -> Option<SessionInput> {
+    let ObservationKind::Commands { items, .. } = kind else { return None };
+    let pids = items.iter().take(LEFTOVERS_LIMIT).map(|process| process.pid).collect();
+    Some(SessionInput::LeftoversReported { pids })
 }
 
 #[cfg(test)]

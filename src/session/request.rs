@@ -9,7 +9,9 @@ use tokio::sync::oneshot;
 
 use super::{
     actor::Session,
+    approvals::security::RemoveSessionRule,
     messages::{End, Interrupt, Pause, Relay, Resume, Stop, UpdateMetadata},
+    plan::PlanSaved,
     request_error::RequestError,
     terminals::{StartForTerminal, TerminalsListed},
 };
@@ -57,7 +59,19 @@ macro_rules! impl_session_request {
         })+
     };
 }
-impl_session_request!(Relay, Interrupt, Pause, Resume, Stop, End, UpdateMetadata, StartForTerminal, TerminalsListed);
+impl_session_request!(
+    Relay,
+    Interrupt,
+    Pause,
+    Resume,
+    Stop,
+    End,
+    UpdateMetadata,
+    RemoveSessionRule,
+    StartForTerminal,
+    TerminalsListed,
+    PlanSaved
+);
 
 /// Message in a mailbox. An unprocessed message returns to its sender when the envelope is dropped.
 struct Envelope<M> {

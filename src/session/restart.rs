@@ -16,6 +16,7 @@ use super::{
     budget::SessionBudget,
     effect::InFlightStops,
     journal_quota::JournalMeter,
+    loops::LoopDetector,
     messages::SessionStopReason,
     pending::InFlightTotals,
     render,
@@ -54,6 +55,7 @@ impl Session {
         let entry = deps.actor_registry.register(ActorKind::Session, Some(record.id.to_string()));
         let broadcast = Arc::new(SessionBroadcast::default());
         broadcast.publish(tail, &[]);
+        let loops = LoopDetector::new(deps.policy.loops);
         let budget = Arc::new(SessionBudget::new(deps.spending.clone(), &record));
         let session = Session {
             id: record.id,
@@ -75,6 +77,9 @@ impl Session {
             link: None,
             in_flight_stops: InFlightStops::default(),
             escalation_timer: None,
+            approval_timer: None,
+            reviews: Box::default(),
+            loops: Box::new(loops),
             provider_error: None,
             last_active: Instant::now(),
             stop_reason: SessionStopReason::Panicked,
@@ -87,30 +92,34 @@ impl Session {
         }))
     }
 
-    /// Finds the actions without a result in the running turn's events, then resumes the session.
+    /// Finds the actions without a result and the repetitions in the running turn's events, then
+    /// resumes the session.
     fn restore(&self, after: Option<SessionStopReason>, ctx: &mut Context<Session>) {
         let (store, id, began) = (self.deps.store.clone(), self.id, self.state.turn_start_seq());
         let mut causes: HashMap<_, _> = self.state.user_action_causes().collect();
+        let mut loops = LoopDetector::new(self.deps.policy.loops);
         let unfinished = async move {
-            let Some(began) = began else { return causes };
+            let Some(began) = began else { return (causes, loops) };
             let mut after = began - 1;
             loop {
                 let page = match read_past_damage(&*store, id, after, ReadLimit { events: 512, bytes: 1 << 20 }).await {
                     Ok(page) => page,
                     Err(e) => {
                         warn!(session = %id, "the running turn's events cannot be read: {e}");
-                        return causes;
+                        return (causes, loops);
                     }
                 };
-                let Some((last, _)) = page.last() else { return causes };
+                let Some((last, _)) = page.last() else { return (causes, loops) };
                 after = *last;
                 for event in page.iter().filter_map(|(_, event)| serde_json::from_slice::<Event>(&event.json).ok()) {
                     render::track_causes(&mut causes, event.seq, event.item.as_deref(), &event.body);
+                    loops.observe(event.source, event.item.as_deref(), &event.body);
                 }
             }
         };
-        ctx.wait(unfinished.into_actor(self).map(move |causes, session, ctx| {
+        ctx.wait(unfinished.into_actor(self).map(move |(causes, loops), session, ctx| {
             session.causes = causes;
+            *session.loops = loops;
             session.resume_from_journal(after, ctx);
         }));
     }
@@ -137,6 +146,7 @@ impl Session {
         if let Some(escalation) = self.state.escalation() {
             self.set_escalation(escalation, ctx);
         }
+        self.follow_approvals(ctx);
         if let Some(effect) = self.state.effect_after_restart() {
             self.execute_effect(effect, ctx);
         }

@@ -61,6 +61,8 @@ pub(crate) fn agent_settings(model: &str) -> AgentSettings {
         takes_images: false,
         context_limit: None,
         orphan_after_s: None,
+        plan_path: None,
+        mode: None,
     }
 }
 
@@ -80,6 +82,7 @@ pub(crate) fn session_deps(store: Arc<dyn Store>, actor_registry: ActorRegistry)
         check_model: Box::new(|_| Ok(())),
         spending: unlimited_spending(),
         quota: QuotaConfig::default(),
+        policy: Arc::default(),
         session_stopped: NullLink.start().recipient(),
     }
 }

@@ -1,6 +1,6 @@
 //! Types at the border of the pure rules: what a decision may read, and what it returns.
 
-use greenroom_protocol::{DeltaKind, EventBody, EventSource};
+use greenroom_protocol::{DeltaKind, EventBody, EventSource, approval::RiskAssessment};
 
 use super::effect::{Effect, InFlightStops};
 use crate::store::Seq;
@@ -11,6 +11,8 @@ pub struct NewEvent {
     pub source: EventSource,
     pub cause: Option<Seq>,
     pub item: Option<String>,
+    /// Risk of an agent's tool call.
+    pub risk: Option<RiskAssessment>,
     pub body: EventBody,
 }
 
@@ -71,7 +73,7 @@ impl Transition {
         item: Option<String>,
         body: impl Into<EventBody>,
     ) -> Seq {
-        self.new_events.push(NewEvent { source, cause, item, body: body.into() });
+        self.new_events.push(NewEvent { source, cause, item, risk: None, body: body.into() });
         self.tail + self.new_events.len() as Seq
     }
 

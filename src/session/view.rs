@@ -1,10 +1,10 @@
 //! Client view of a session, in lists, in `hello` and in the answers of the REST API.
 
-use greenroom_protocol::{link::ReasoningEffort, observation::AgentState};
+use greenroom_protocol::{approval::ApprovalMode, link::ReasoningEffort, observation::AgentState};
 use serde::Serialize;
 
 use crate::{
-    api_schema::{AgentStateSchema, ReasoningEffortSchema},
+    api_schema::{AgentStateSchema, ApprovalModeSchema, ReasoningEffortSchema},
     store::{Seq, SessionId, SessionSnapshot, UsageTotals},
 };
 
@@ -23,6 +23,11 @@ pub struct SessionView {
     /// Reasoning effort. `null`: the model's own default.
     #[schema(value_type = Option<ReasoningEffortSchema>)]
     pub effort: Option<ReasoningEffort>,
+    /// Mode of approvals.
+    #[schema(value_type = ApprovalModeSchema)]
+    pub mode: ApprovalMode,
+    /// Security analyzer. `null` in sessions of earlier versions: the configured one.
+    pub analyzer: Option<String>,
     pub image: Option<String>,
     /// Sandbox driver: `docker` or `process`.
     pub sandbox: String,
@@ -57,6 +62,8 @@ impl SessionView {
             agent: record.agent,
             model: record.model,
             effort: record.effort,
+            mode: record.mode.unwrap_or(ApprovalMode::Auto),
+            analyzer: record.analyzer,
             image: record.image,
             sandbox: record.sandbox,
             created_at: record.created_at,

@@ -59,6 +59,8 @@ pub(crate) fn record(title: &str) -> SessionRecord {
         agent: "greenroom".into(),
         model: "demo".into(),
         effort: None,
+        mode: None,
+        analyzer: None,
         image: None,
         sandbox: "process".into(),
         sandbox_uid: None,

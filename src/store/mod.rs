@@ -27,7 +27,7 @@ use std::{borrow::Cow, collections::HashMap, io, sync::Arc};
 
 use async_trait::async_trait;
 use bytes::Bytes;
-use greenroom_protocol::{link::ReasoningEffort, observation::AgentState};
+use greenroom_protocol::{approval::ApprovalMode, link::ReasoningEffort, observation::AgentState};
 use serde::{Deserialize, Deserializer, Serialize, Serializer, ser};
 use serde_json::value::RawValue;
 
@@ -90,6 +90,12 @@ pub struct SessionRecord {
     /// Reasoning effort. `None`: the model's own default.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub effort: Option<ReasoningEffort>,
+    /// Mode of approvals. Absent in records of earlier versions: `auto`.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub mode: Option<ApprovalMode>,
+    /// Security analyzer. Absent in records of earlier versions: the configured one.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub analyzer: Option<String>,
     pub image: Option<String>,
     /// Sandbox driver that started the session last: `docker` or `process`.
     pub sandbox: String,

@@ -10,7 +10,7 @@ use super::{
     tickets::{Tickets, takes_ticket, without_ticket},
     wrong_tokens::WrongTokens,
 };
-use crate::data::{AccessGrant, BrowserId, BrowserRejection, Browsers, CurrentToken};
+use crate::data::{AccessGrant, BrowserId, BrowserRejection, Browsers, ClientName, CurrentToken};
 
 /// Access rules of this server: token, browsers, names, origins.
 #[derive(Debug, Clone)]
@@ -232,6 +232,15 @@ impl Auth {
                 let grant = facts.ticket.and_then(|ticket| self.tickets.check(ticket, &without_ticket(facts.address)));
                 grant.ok_or(AuthError::BadTicket)
             }
+        }
+    }
+
+    /// Returns the name of an authorized client. `None` if the client has only a ticket or nothing.
+    pub(super) fn name_of(&self, proof: ClientProof) -> Option<ClientName> {
+        match proof {
+            ClientProof::Token => Some(ClientName::of_token()),
+            ClientProof::Browser(id) => self.browsers.name_of(id),
+            ClientProof::None | ClientProof::Ticket => None,
         }
     }
 

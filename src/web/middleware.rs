@@ -47,11 +47,11 @@ pub(super) async fn authorize(
     let (decision, grant) = decide(&auth, &req);
     match decision {
         AuthDecision::Pass(proof) => {
-            admit(&mut req, proof, grant);
+            admit(&auth, &mut req, proof, grant);
             Ok(next.call(req).await?.map_into_boxed_body())
         }
         AuthDecision::PassCrossOrigin(origin, proof) => {
-            admit(&mut req, proof, grant);
+            admit(&auth, &mut req, proof, grant);
             let mut response = next.call(req).await?.map_into_boxed_body();
             allow_origin(response.headers_mut(), &origin);
             Ok(response)
@@ -77,11 +77,14 @@ pub(super) async fn authorize(
     }
 }
 
-/// Hands an admitted client's proof and grant to the handlers. No handler sees a ticket.
-fn admit(req: &mut ServiceRequest, proof: ClientProof, grant: AccessGrant) {
+/// Hands an admitted client's name, proof and grant to the handlers. No handler sees a ticket.
+fn admit(auth: &Auth, req: &mut ServiceRequest, proof: ClientProof, grant: AccessGrant) {
     let mut extensions = req.extensions_mut();
     extensions.insert(grant);
     extensions.insert(proof);
+    if let Some(name) = auth.name_of(proof) {
+        extensions.insert(name);
+    }
     drop(extensions);
     if proof == ClientProof::Ticket
         && let Ok(address) = without_ticket(&address_of(req)).parse::<Uri>()

@@ -25,6 +25,7 @@ use crate::{api_schema::wire_schemas, files::WorkspacePathSchema, store::Session
     servers((url = "/", description = "This server.")),
     tags(
         (name = "sessions", description = "Sessions, and requests to them."),
+        (name = "approvals", description = "Decisions about tool calls: modes, rules, risk, open requests."),
         (name = "journal", description = "Events of a session, and their large contents."),
         (name = "files", description = "Files of a session's workspace."),
         (name = "admin", description = "Views for operators."),

@@ -7,7 +7,7 @@ use std::{
 };
 
 use actix_web::{
-    FromRequest, HttpRequest,
+    FromRequest, HttpMessage, HttpRequest,
     dev::Payload,
     http::header::{self, HeaderMap, HeaderName},
 };
@@ -29,6 +29,7 @@ use utoipa::{
 use super::error::{ApiError, bad_query};
 use crate::{
     api_schema::{api_schema, text},
+    data::ClientName,
     files::{InnerPath, InvalidInnerPath, PathForm, WorkspacePathSchema},
     store::{Seq, SessionId},
 };
@@ -189,6 +190,18 @@ impl IntoParams for IdempotencyKeyHeader {
     fn into_params(_: impl Fn() -> Option<ParameterIn>) -> Vec<Parameter> {
         let description = "Client's name for the request. The same request with the same key acts once.";
         vec![header_parameter("Idempotency-Key", description, Ref::from_schema_name(IdempotencyKeySchema::name()))]
+    }
+}
+
+/// Name of the client that sends a request, for events that record a person's decision.
+pub(super) struct RequestedBy(pub Option<String>);
+
+impl FromRequest for RequestedBy {
+    type Error = ApiError;
+    type Future = Ready<Result<RequestedBy, ApiError>>;
+
+    fn from_request(req: &HttpRequest, _: &mut Payload) -> Self::Future {
+        ready(Ok(RequestedBy(req.extensions().get::<ClientName>().map(ClientName::to_string))))
     }
 }
 

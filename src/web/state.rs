@@ -2,13 +2,14 @@
 
 use std::sync::Arc;
 
-use actix::Addr;
+use actix::{Addr, Handler, Message, dev::ToEnvelope};
 
 use super::{error::ApiError, search::SearchLimiter};
 use crate::{
     actor_registry::ActorRegistry,
+    approvals::{Analyzers, ProjectRules},
     config::Config,
-    directory::{self, Directory},
+    directory::{self, ApprovalDefaults, Directory},
     files::WorkspaceFiles,
     frontend,
     gateway::ModelChoice,
@@ -33,6 +34,9 @@ pub struct WebServices {
     /// Models that clients may choose.
     pub models: Vec<ModelChoice>,
     pub default_model: String,
+    pub approvals: ApprovalDefaults,
+    pub analyzers: Analyzers,
+    pub project_rules: Arc<ProjectRules>,
     pub config: Arc<Config>,
     /// Name of this node.
     pub node: String,
@@ -55,6 +59,15 @@ impl WebServices {
         message: M,
     ) -> Result<M::Result, ApiError> {
         session::request_with_retry(async || self.session(id).await, message).await
+    }
+
+    /// Reads something from a session's actor, which starts if necessary.
+    pub(super) async fn ask_session<M>(&self, id: SessionId, message: M) -> Result<M::Result, ApiError>
+    where
+        M: Message<Result: Send> + Send + 'static,
+        Session: Handler<M, Context: ToEnvelope<Session, M>>,
+    {
+        Ok(self.session(id).await?.send(message).await?)
     }
 
     async fn session(&self, id: SessionId) -> Result<Addr<Session>, ApiError> {

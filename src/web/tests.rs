@@ -1,4 +1,5 @@
 mod access;
+mod approvals;
 mod browsers;
 mod contract;
 mod errors;

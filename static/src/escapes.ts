@@ -53,7 +53,7 @@ function lastOverwrite(line: string, isLast: boolean): string {
  * bidirectional and line breaks, an empty Braille cell. A selector stays inside a pictogram or a
  * keycap, where its effect is visible.
  */
-const INVISIBLE =
+export const INVISIBLE =
   /(?!(?<=\p{Extended_Pictographic})[\ufe0e\ufe0f]|\ufe0f\u20e3)[\x00-\x08\x0b-\x1f\x7f-\x9f\p{Default_Ignorable_Code_Point}\p{Cf}\p{Zl}\p{Zp}\u2800]/gu;
 
 /** Makes every character visible. A text to approve must not look like another text. */

@@ -81,3 +81,8 @@ export function plural(count: number, one: string, many = `${one}s`): string {
 export function firstLine(text: string): string {
   return text.split("\n", 1)[0] ?? "";
 }
+
+/** Returns a name as the beginning of a sentence. */
+export function capitalised(text: string): string {
+  return text.charAt(0).toUpperCase() + text.slice(1);
+}

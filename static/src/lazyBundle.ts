@@ -4,6 +4,11 @@
 // The app is already loaded. The import makes the bundler emit one shared file instead of one for
 // each set of entries.
 import "./components/App";
+export { ApprovalDock } from "./approvals/ApprovalDock";
+export { CallReview } from "./approvals/CallReview";
+export { ModeChooser } from "./approvals/ModeChooser";
+export { PlanApproval } from "./approvals/PlanApproval";
+export { RiskBadge } from "./approvals/RiskBadge";
 export { SessionFacts } from "./components/SessionFacts";
 export { Admin } from "./components/Admin";
 export { AnsiText } from "./components/AnsiText";
@@ -12,7 +17,6 @@ export { Attachments } from "./components/Attachments";
 export { BudgetSpent } from "./components/BudgetSpent";
 export { CodeBlock } from "./components/CodeBlock";
 export { Home } from "./components/Home";
-export { ConfirmDock } from "./components/ConfirmDock";
 export { ConversationResults } from "./components/ConversationResults";
 export { Divider } from "./components/Divider";
 export { EventReveal } from "./components/EventReveal";
@@ -29,6 +33,7 @@ export { Settings } from "./components/Settings";
 export { Shortcuts } from "./components/Shortcuts";
 export { SignedOut } from "./components/SignedOut";
 export { followLink } from "./dom/followLink";
+export { Thumbnail } from "./components/Thumbnail";
 export { TaskFiles } from "./components/TaskFiles";
 export { TaskOptions } from "./components/TaskOptions";
 export { ToolBody } from "./components/ToolBody";

@@ -73,3 +73,22 @@ test("failed list says why, and dots stay out of a new name", async () => {
   assert.match(root.querySelector("dialog")?.textContent ?? "", /without \. and \.\./);
   assert.equal(root.querySelector<HTMLButtonElement>("dialog .primary")?.disabled, true);
 });
+
+test("picture that cannot be drawn is an error, and downloads only by a click", async () => {
+  const picture = { headers: { "Content-Range": "bytes 0-3/4", ETag: '"1"', "Content-Type": "image/png" }, status: 206 };
+  const asked = serve({
+    "GET files?limit=500": () => json({ items: [item("a.png")], next_cursor: null, shared: false }),
+    "GET files/a.png": () => new Response("\u0089PNG", picture),
+  });
+  URL.createObjectURL = () => "blob:a";
+  URL.revokeObjectURL = () => {};
+  const session = new TestSession();
+  await renderText(<FilesTab live={session.live} />);
+  [...root.querySelectorAll<HTMLElement>("[role=treeitem]")].find((row) => row.textContent?.includes("a.png"))!.click();
+  await settled();
+  root.querySelector("img")!.dispatchEvent(new window.Event("error"));
+  await settled();
+  assert.match(root.querySelector("[role=alert]")?.textContent ?? "", /cannot be drawn/);
+  assert.ok(!asked.some((one) => one.startsWith("POST")), "no ticket for a download");
+  press("Download");
+});

@@ -1,12 +1,14 @@
 // Builder of session frames in server order.
 
-import type { ActionArguments, SessionEvent, ObservationExtras, EventOrigin } from "../src/wire/event";
+import type { ActionArguments, SessionEvent, ObservationExtras, EventOrigin, RiskAssessment } from "../src/wire/event";
 import { reduce, type ReducerInput } from "../src/state/reduce";
 import { emptyState, type ScreenState } from "../src/state/screenState";
 
 interface EventTies {
   item?: string;
   cause?: number;
+  source?: EventOrigin;
+  risk?: RiskAssessment;
 }
 
 /** Origins of observations other than the agent. */
@@ -29,8 +31,10 @@ export class FrameScript {
     return this.push({ ...this.base(source), ...ties, action, args });
   }
 
-  addObservation<K extends keyof ObservationExtras>(observation: K, content: string, extras: ObservationExtras[K], ties: EventTies = {}): this {
-    return this.push({ ...this.base(ORIGINS[observation] ?? "agent"), ...ties, observation, content, extras });
+  addObservation<K extends keyof ObservationExtras>(
+    observation: K, content: string, extras: ObservationExtras[K], { source, ...ties }: EventTies = {},
+  ): this {
+    return this.push({ ...this.base(source ?? ORIGINS[observation] ?? "agent"), ...ties, observation, content, extras });
   }
 
   state(agent_state: ObservationExtras["agent_state_changed"]["agent_state"], reason?: string, more: { turn_over?: boolean } = {}): this {

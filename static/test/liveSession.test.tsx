@@ -7,7 +7,7 @@ import { render } from "preact";
 import { Attachments } from "../src/components/Attachments";
 import { CommandsTab } from "../src/components/CommandsTab";
 import { Composer } from "../src/components/Composer";
-import { ConfirmDock } from "../src/components/ConfirmDock";
+import { ApprovalDock } from "../src/approvals/ApprovalDock";
 import { RejectedRequests } from "../src/components/RejectedRequests";
 import { Queue } from "../src/components/Queue";
 import { LiveSession } from "../src/state/liveSession";
@@ -15,7 +15,7 @@ import { storedRequests } from "../src/state/pendingStorage";
 import { uploadsOf } from "../src/state/uploads";
 import type { ClientRequest } from "../src/wire/frame";
 import { FrameScript } from "./frameScript";
-import { press, root, settled, renderText, TestSession, write } from "./testSession";
+import { press, root, settled, renderText, TestSession, write, waitUntil } from "./testSession";
 import { answerUploads } from "./fakeUploads";
 
 const storedKeys = () => Object.keys(localStorage).filter((key) => key.startsWith("greenroom.unsent."));
@@ -155,8 +155,8 @@ test("typed requests are stored until accepted, pressed buttons are not", () => 
   before.isConnected = false;
   before.live.editQueue("m", "as it shall be");
   before.live.run("make");
-  before.live.answerApproval("q", "deny", "too dangerous");
-  before.live.answerApproval("r", "allow");
+  before.live.answerApproval({ request: "q", decision: "deny", reason: "too dangerous" });
+  before.live.answerApproval({ request: "r", decision: "allow" });
   before.live.removeFromQueue("n");
   before.live.setModel("demo");
   before.live.interrupt();
@@ -249,7 +249,7 @@ test("withdrawn unsent interrupt is no longer shown", () => {
     return { isShown: testSession.live.interrupting.value !== 0, sent: testSession.sent.length };
   };
   const over = { isShown: false, sent: 0 };
-  const asks = () => new FrameScript().state("running").addObservation("confirm", "", { request: "q", action: "ls", risk: "low", options: ["allow"] });
+  const asks = () => new FrameScript().state("running").addObservation("confirm", "", { request: "q", action: "ls", risk: { level: "low" }, options: ["allow"] });
   const paused = () => new FrameScript().state("running").state("paused");
   assert.deepEqual(stopping(asks().state("awaiting_confirmation"), (script) => script.state("running").state("idle")), over);
   assert.deepEqual(stopping(paused(), (script) => script.state("running").state("idle")), over);
@@ -259,7 +259,7 @@ test("withdrawn unsent interrupt is no longer shown", () => {
 
 test("accepted interrupt is shown until its outcome arrives", () => {
   const testSession = new TestSession();
-  const script = new FrameScript().state("running").addObservation("confirm", "", { request: "q", action: "ls", risk: "low", options: ["allow"] });
+  const script = new FrameScript().state("running").addObservation("confirm", "", { request: "q", action: "ls", risk: { level: "low" }, options: ["allow"] });
   testSession.play(script.state("awaiting_confirmation"));
   testSession.receive({ status: "synced", seq: 3 });
   testSession.live.interrupt();
@@ -281,10 +281,11 @@ test("interrupt of an already ended turn shows no error", () => {
 
 test("pending answer blocks a second one unless rejected", async () => {
   const testSession = new TestSession();
-  testSession.play(new FrameScript().addObservation("confirm", "", { request: "q", action: "ls", risk: "low", options: ["allow", "deny"] }));
+  testSession.play(new FrameScript().addObservation("confirm", "", { request: "q", action: "ls", risk: { level: "low" }, options: ["allow", "deny"] }));
   const disabled = () => [...root.querySelectorAll<HTMLButtonElement>("button, input")].map((one) => one.disabled);
-  await renderText(<ConfirmDock live={testSession.live} />);
+  await renderText(<ApprovalDock live={testSession.live} />);
   assert.deepEqual(disabled(), [false, false, false]);
+  await waitUntil(() => !root.querySelector("[inert]"));
   press("Deny");
   await settled();
   assert.deepEqual(disabled(), [true, true, true]);
@@ -335,7 +336,7 @@ test("rejected request is resent under its id, an edit only while its message is
 
 test("rejected denial returns its reason", async () => {
   const testSession = new TestSession();
-  testSession.live.answerApproval("q", "deny", "too dangerous");
+  testSession.live.answerApproval({ request: "q", decision: "deny", reason: "too dangerous" });
   testSession.receive({ error: { code: "no_request", message: "nobody asks that any more" }, id: testSession.sent[0]!.id });
   assert.equal(await renderText(<RejectedRequests live={testSession.live} />), "nobody asks that any moretoo dangerousDismiss");
 });

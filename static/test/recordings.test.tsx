@@ -33,10 +33,10 @@ function random(seed: number): () => number {
 }
 
 /** Returns the compared state: everything shown, nothing of the connection. */
-function shown({ rows, queue, approval, plan, usage, model, agentState, reason }: ScreenState) {
+function shown({ rows, queue, approvals, decisions, mode, plan, usage, model, agentState, reason }: ScreenState) {
   // Streamed output of a finished call is no longer shown.
   const last = ({ key, ...row }: ChatRow) => (row.kind === "tool" && row.end ? { ...row, input: null, output: null } : row);
-  return { rows: rows.map(last), queue, approval, plan: plan?.markdown, usage, model, agentState, reason };
+  return { rows: rows.map(last), queue, approvals, decisions, mode, plan: plan?.markdown, usage, model, agentState, reason };
 }
 
 const durable = (frames: readonly ReducerInput[]) => frames.filter((frame) => "seq" in frame && !("status" in frame));

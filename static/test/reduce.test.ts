@@ -268,17 +268,17 @@ test("approval request stays until answered in any tab", () => {
   const script = new FrameScript().addObservation("confirm", "it deletes files", {
     request: "q",
     action: "rm -r build",
-    risk: "high",
+    risk: { level: "high" },
     options: ["allow", "deny"],
   });
   script.state("awaiting_confirmation");
-  assert.equal(script.play().approval?.action, "rm -r build");
+  assert.equal(script.play().approvals[0]?.action, "rm -r build");
   script.addAction("user", "confirm", { request: "q", decision: "deny", reason: "not yet" });
   const answered = script.addObservation("confirmed", "", { request: "q", decision: "deny" }).play();
-  assert.equal(answered.approval, null);
+  assert.deepEqual(answered.approvals, []);
   const row = answered.rows.at(-1);
   assert.ok(row?.kind === "notice");
-  assert.deepEqual([row.text, row.detail], ["You denied it: not yet", "rm -r build"]);
+  assert.deepEqual([row.text, row.detail], ["Denied: not yet", "rm -r build"]);
 });
 
 test("lost sandbox shows its exit code, its last output and the next step", () => {
@@ -355,12 +355,12 @@ test("malformed event is shown plainly", () => {
     .addObservation("queue", "", strange)
     .addObservation("plan", { a: 1 } as never, strange)
     .addObservation("usage", "", null as never)
-    .addObservation("confirm", "", { request: "q", action: "x", risk: "low", options: [{}] } as never)
+    .addObservation("confirm", "", { request: "q", action: "x", risk: { level: "low" }, options: [{}] } as never)
     .addAction("agent", "run", { command: ["ls"] } as never, { item: "r" })
     .addObservation("run", { deep: true } as never, [] as never, { item: "r" });
   check(script, ['run (unreadable) ok: {"deep":true}']);
-  const { queue, approval, usage } = script.play();
-  assert.deepEqual([queue, approval, usage], [[], null, null]);
+  const { queue, approvals, usage } = script.play();
+  assert.deepEqual([queue, approvals, usage], [[], [], null]);
 });
 
 test("state line", () => {

@@ -10,6 +10,7 @@ import type { NoticeRow, ChatRow } from "../src/state/rows";
 import { emptyState } from "../src/state/screenState";
 import type { SessionEvent } from "../src/wire/event";
 import { checkEvent } from "../src/wire/eventShape";
+import { loadLazy } from "../src/loadLazy";
 import { settled } from "./testSession";
 
 function draw(row: ChatRow, session?: string): Element {
@@ -39,7 +40,8 @@ test("summary of the conversation is one quiet row that opens", async () => {
   assert.equal(root.querySelector("strong")?.textContent, "bread");
 });
 
-test("attached pictures are thumbnails and other files are links", () => {
+test("attached pictures are thumbnails and other files are links", async () => {
+  await loadLazy();
   const attachments = ["uploads/a b.png", "uploads/plan.md", "../../admin/x.png"];
   const user = { kind: "user", key: "u", seq: 1, at: "", text: "look", mode: "queue", phase: "delivered", attachments } as const;
   const live = draw({ ...user, attachments }, "s1");

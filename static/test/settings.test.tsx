@@ -64,7 +64,7 @@ test("colours and Enter are chosen at once", async () => {
 
 test("settings have sections with headings, the version and the API docs", async () => {
   const text = await renderText(<Settings />);
-  assert.deepEqual([...root.querySelectorAll("h3")].map((one) => one.textContent), ["This browser", "Help", "Server", "Signed-in browsers"]);
+  assert.deepEqual([...root.querySelectorAll("h3")].map((one) => one.textContent), ["This browser", "Help", "Server", "Approval rules", "Signed-in browsers"]);
   assert.match(text, /Version 1\.2\.3/);
   assert.ok(root.querySelector('.settings a[href="/api/docs"]'));
   entry("Keyboard shortcuts").click();

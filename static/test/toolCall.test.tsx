@@ -3,10 +3,16 @@
 import "./testWindow";
 import assert from "node:assert/strict";
 import { test } from "node:test";
+import { signal } from "@preact/signals";
 import { render } from "preact";
 import { syncClock } from "../src/clock";
 import { ToolCall } from "../src/components/ToolCall";
+import { loadLazy } from "../src/loadLazy";
+import { currentSession } from "../src/state/currentSession";
+import type { PaneLayout } from "../src/state/layout";
 import { noText, type ToolEnd, type ToolRow } from "../src/state/rows";
+import { terminalTabsOf } from "../src/terminal/terminalTabs";
+import { press, renderText, root, settled, TestSession } from "./testSession";
 
 test("call shows its duration and a clock after the first second", () => {
   const root = document.createElement("div");
@@ -41,4 +47,21 @@ test("outcomes of a call", () => {
   assert.equal(ended("failed"), "failed");
   assert.equal(ended("stopped"), "interrupted");
   assert.equal(ended("cut"), "cut short");
+});
+
+test("card of a command opens its terminal view, in a folded workspace too", async () => {
+  const { live } = new TestSession();
+  const layout = signal<PaneLayout>({ share: 0.5, folded: "workspace", tab: "plan" });
+  currentSession.value = { live, layout };
+  const end = { outcome: "failed", at: "", content: "x", extras: { exit_code: 1 }, durationMs: 1 } as const;
+  const row: ToolRow = { kind: "tool", key: "tool:c1", seq: 1, source: "agent", name: "run", args: { command: "ls" }, input: noText, output: noText, end };
+  await loadLazy();
+  await renderText(<ToolCall row={row} />);
+  root.querySelector<HTMLElement>(".tool-line")!.click();
+  await settled();
+  press("Open the output in a terminal view");
+  assert.deepEqual(layout.value, { share: 0.5, folded: null, tab: "terminal" });
+  assert.deepEqual(terminalTabsOf(live.id).shown.value, { kind: "run", row: "tool:c1" });
+  currentSession.value = null;
+  render(null, root);
 });

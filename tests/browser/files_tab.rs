@@ -186,6 +186,10 @@ async fn files_are_created_dropped_moved_downloaded_and_deleted() {
         dragged.as_str().is_some_and(|it| it.starts_with("application/octet-stream:dropped.txt:http")),
         "{dragged}"
     );
+    // The browser's download has no cookie of the page.
+    let address = dragged.as_str().and_then(|it| it.strip_prefix("application/octet-stream:dropped.txt:"));
+    let saved = send(greenroom_testkit::rest::client().get(address.expect("an address"))).await;
+    assert_eq!((saved.status.as_u16(), saved.text.as_str()), (200, "dropped\n"));
     page.css(".file-header [aria-label=Download]").await.click().await.expect("it downloads");
     assert_eq!(browser.downloaded("txt").await, "dropped\n");
 

@@ -85,6 +85,7 @@ async fn work_beside_conversation_keeps_focus_and_shows_requests() {
     let extras = json!({ "request": "q1", "action": "ls", "risk": "low", "options": ["allow", "deny"] });
     agent.event(None, json!({ "observation": "confirm", "content": "", "extras": extras })).await;
     page.until("it is asked", "document.querySelector('.confirm')?.checkVisibility()").await;
+    page.is_asked().await;
     page.click("Allow once").await;
     let AgentCommand::Answer { .. } = agent.command().await else { panic!("an answer comes") };
 

@@ -232,7 +232,7 @@ async fn field_gets_focus_after_an_approval() {
 
     let extras = json!({ "request": "q1", "action": "ls", "risk": "low", "options": ["allow", "deny"] });
     agent.event(None, json!({ "observation": "confirm", "content": "", "extras": extras })).await;
-    page.shows("Allow this action?").await;
+    page.is_asked().await;
     page.tab_to("Deny").await;
     page.key(Key::Enter).await;
     page.shows_no_more("Allow this action?").await;

@@ -3,6 +3,7 @@
 //! `cargo xtask test` runs these tests; `cargo test --test browser -- --ignored` runs them alone.
 //! Pictures of every screen are then in `shots/`.
 
+mod approvals;
 mod axe;
 mod code;
 mod files_tab;
@@ -12,6 +13,7 @@ mod keyboard;
 mod newcomer;
 mod page;
 mod phone;
+mod plan_tab;
 mod proxies;
 mod recordings;
 mod resilience;

@@ -178,6 +178,11 @@ impl<'a> BrowserPage<'a> {
         self.client.perform_actions(keys).await.expect("the keyboard works");
     }
 
+    /// Waits until an approval request takes presses. A new one ignores them for a moment.
+    pub(crate) async fn is_asked(&self) {
+        self.until("an approval request", "document.querySelector('.confirm-buttons:not([inert])')").await;
+    }
+
     pub(crate) async fn open_workspace(&self) {
         self.css("[aria-label='Open the workspace']").await.click().await.expect("it opens");
         self.css("[role=tab]").await;

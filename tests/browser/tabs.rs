@@ -54,6 +54,7 @@ async fn two_tabs_agree_on_queue_state_and_approvals() {
     to(first.clone()).await;
     page.shows("rm -r build").await;
     page.state("Waiting for you").await;
+    page.is_asked().await;
     page.css("input[aria-label='Reason']").await.send_keys("not yet").await.expect("the field takes text");
     page.click("Deny").await;
     page.shows_no_more("Allow this action?").await;
@@ -61,7 +62,7 @@ async fn two_tabs_agree_on_queue_state_and_approvals() {
     assert_eq!(reason.as_deref(), Some("not yet"));
     to(second).await;
     page.shows_no_more("Allow this action?").await;
-    page.says("You denied it: not yet").await;
+    page.says("Denied by Chrome on Linux: not yet").await;
     page.says("rm -r build").await;
     agent.report(AgentReport::TurnEnded { turn, outcome: WorkOutcome::Done }).await.expect("the server listens");
     page.state("Ready").await;

@@ -32,7 +32,11 @@ impl ChatClient {
     }
 
     /// Opens a chat at any path. Returns the HTTP status if the server rejects the handshake.
-    async fn handshake(rest: &RestClient, path: &str, headers: &[(&'static str, &str)]) -> Result<ChatClient, u16> {
+    pub(crate) async fn handshake(
+        rest: &RestClient,
+        path: &str,
+        headers: &[(&'static str, &str)],
+    ) -> Result<ChatClient, u16> {
         let mut request = format!("ws://{}{path}", rest.authority).into_client_request().expect("an address");
         let bearer = format!("Bearer {}", rest.token);
         for (name, value) in [("authorization", bearer.as_str())].iter().chain(headers) {

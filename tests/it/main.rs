@@ -3,6 +3,8 @@
 
 mod access;
 mod actors;
+mod analyzer_service;
+mod approvals;
 mod bad_input;
 mod budgets;
 mod chats;
@@ -18,9 +20,11 @@ mod interrupts;
 mod main_job;
 mod metrics;
 mod models;
+mod open_requests;
 mod overload;
 mod packaging;
 mod pauses;
+mod plans;
 mod proxies;
 mod queue;
 mod quotas;

@@ -7,6 +7,7 @@
 
 mod lossy_link;
 mod model;
+mod reviews;
 mod scripted;
 
 use std::{
@@ -32,7 +33,7 @@ use greenroom::{
         SandboxPresence, SandboxSpec, SandboxStats, WorkspaceDirs,
     },
     session::{
-        ServerSpending, Session, SessionDeps,
+        ServerSpending, Session, SessionDeps, SessionPolicy,
         messages::{Relay, SessionStopped},
     },
     store::{
@@ -97,6 +98,10 @@ struct LinkHistories {
 
 impl LinkHistories {
     fn new(store: Arc<dyn Store>) -> LinkHistories {
+        LinkHistories::with_policy(store, SessionPolicy::default())
+    }
+
+    fn with_policy(store: Arc<dyn Store>, policy: SessionPolicy) -> LinkHistories {
         let dir = tempfile::tempdir().expect("a directory");
         let registry = ActorRegistry::default();
         let at = |name: &str| dir.path().join(name);
@@ -129,6 +134,7 @@ impl LinkHistories {
             check_model: Box::new(|_| Ok(())),
             spending,
             quota: defaults.quota,
+            policy: Arc::new(policy),
             settings_for: Box::new(move |record| AgentSettings {
                 model: String::new(),
                 api: ProviderApi::Anthropic,
@@ -140,6 +146,8 @@ impl LinkHistories {
                 takes_images: false,
                 context_limit: None,
                 orphan_after_s: None,
+                plan_path: None,
+                mode: None,
             }),
             session_stopped: SessionStopSink.start().recipient(),
         });
@@ -258,7 +266,7 @@ impl LinkHistories {
             attachments: Vec::new(),
         };
         session
-            .send(Relay { request, idempotency_key: None })
+            .send(Relay { request, idempotency_key: None, requested_by: None })
             .await
             .expect("the session runs")
             .expect("the session accepts the request");
@@ -329,7 +337,7 @@ async fn speak(outgoing: &OutgoingQueue, mut dice: Rng) {
 async fn send_request(session: &Addr<Session>, n: usize, dice: &mut Rng) {
     let request = ClientRequest::Write { path: format!("f{n}"), content: n.to_string() };
     for _ in 0..dice.usize(1..3) {
-        let relay = Relay { request: request.clone(), idempotency_key: Some(format!("k{n}")) };
+        let relay = Relay { request: request.clone(), idempotency_key: Some(format!("k{n}")), requested_by: None };
         session.send(relay).await.expect("the session runs").expect("the session accepts the request");
     }
     random_delay(dice).await;
@@ -432,6 +440,8 @@ fn record() -> SessionRecord {
         agent: "greenroom".into(),
         model: "demo".into(),
         effort: None,
+        mode: None,
+        analyzer: None,
         image: None,
         sandbox: "nowhere".into(),
         sandbox_uid: None,

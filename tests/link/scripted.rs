@@ -32,11 +32,11 @@ use tokio_tungstenite::{
 
 use crate::{LinkHistories, record};
 
-struct ScriptedLinkAgent(WebSocketStream<UnixStream>);
+pub(crate) struct ScriptedLinkAgent(WebSocketStream<UnixStream>);
 
 impl ScriptedLinkAgent {
     /// Accepts the server's next connection and sends a hello.
-    async fn meet(listener: &UnixListener, boot: &str) -> ScriptedLinkAgent {
+    pub(crate) async fn meet(listener: &UnixListener, boot: &str) -> ScriptedLinkAgent {
         ScriptedLinkAgent::meet_with_hints(listener, boot, true).await
     }
 
@@ -54,12 +54,12 @@ impl ScriptedLinkAgent {
         agent
     }
 
-    async fn say(&mut self, frame: &FromAgent) {
+    pub(crate) async fn say(&mut self, frame: &FromAgent) {
         let text = serde_json::to_string(frame).expect("a frame is JSON");
         self.0.send(Message::text(text)).await.expect("the server listens");
     }
 
-    async fn receive(&mut self, what: &str) -> ToAgent {
+    pub(crate) async fn receive(&mut self, what: &str) -> ToAgent {
         let message = within(what, self.0.next()).await.expect("the link holds").expect("the link holds");
         let text = message.into_text().expect("a text");
         assert!(text.len() <= LINK_FRAME_LIMIT, "a frame of {} bytes", text.len());
@@ -67,7 +67,7 @@ impl ScriptedLinkAgent {
     }
 
     /// Receives the whole history, in frames within the link's limit.
-    async fn history(&mut self) -> Vec<Event> {
+    pub(crate) async fn history(&mut self) -> Vec<Event> {
         let mut all = Vec::new();
         loop {
             match self.receive("the history").await {
@@ -84,12 +84,12 @@ impl ScriptedLinkAgent {
     }
 }
 
-async fn within<T>(what: &str, comes: impl Future<Output = T>) -> T {
+pub(crate) async fn within<T>(what: &str, comes: impl Future<Output = T>) -> T {
     let comes = tokio::time::timeout(Duration::from_secs(20), comes).await;
     comes.unwrap_or_else(|_| panic!("timed out waiting for {what}"))
 }
 
-async fn session(histories: &LinkHistories) -> (Addr<Session>, UnixListener) {
+pub(crate) async fn session(histories: &LinkHistories) -> (Addr<Session>, UnixListener) {
     let id = histories.store.create(record()).await.expect("the store creates the session").into_snapshot().record.id;
     let listener = histories.listen(id);
     (histories.start(id).await, listener)
@@ -118,7 +118,7 @@ async fn cancel_hint_precedes_the_command_for_agents_that_read_hints() {
         let mut agent = ScriptedLinkAgent::meet_with_hints(&listener, "b", reads_cancel_hints).await;
         agent.history().await;
         let request = ClientRequest::Message { content: "go".into(), mode: Default::default(), attachments: vec![] };
-        let message = Relay { request, idempotency_key: None };
+        let message = Relay { request, idempotency_key: None, requested_by: None };
         session.send(message).await.expect("the session runs").expect("the message is accepted");
         let ToAgent::Command(CommandFrame { command: AgentCommand::Prompt { turn, .. }, .. }) =
             agent.receive("the prompt").await
@@ -151,7 +151,17 @@ async fn oversize_approval_request_id_is_rejected() {
     let mut agent = ScriptedLinkAgent::meet(&listener, "b").await;
     agent.history().await;
     let request = "r".repeat(257);
-    let seen = ObservationKind::Confirm { request, action: String::new(), risk: String::new(), options: Vec::new() };
+    let seen = ObservationKind::Confirm {
+        request,
+        action: String::new(),
+        risk: None,
+        options: Vec::new(),
+        choices: Vec::new(),
+        asked_by: None,
+        call: None,
+        editable: false,
+        diff: None,
+    };
     let body = Observation { kind: seen, content: String::new() }.into();
     agent.say(&FromAgent::Report { n: 1, report: AgentReport::Event { item: None, body } }).await;
     let reason = failure(&session).await;

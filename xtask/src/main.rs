@@ -44,7 +44,7 @@ enum Task {
     /// Measure the optimised binaries
     Bench {
         /// `start`, `back`, `replay`, `memory`, `tokens`, `relay`, `flood`, `interrupt`,
-        /// `faults`, `pause` or `ui`; without a name, all of them
+        /// `faults`, `pause`, `ui` or `workspace`; without a name, all of them
         names: Vec<String>,
     },
     /// Build a static program and pack it with its documents into a `.tar.gz`

@@ -6,6 +6,7 @@ use serde::{Deserialize, Serialize};
 use serde_json::Value;
 
 use crate::{
+    approval::ApprovalMode,
     link::ReasoningEffort,
     tool::{ToolKind, ToolLocation},
 };
@@ -77,7 +78,15 @@ pub enum Action {
         decision: ApprovalDecision,
         #[serde(default, skip_serializing_if = "Option::is_none")]
         reason: Option<String>,
+        /// Id of the choice that the person made.
+        #[serde(default, skip_serializing_if = "Option::is_none")]
+        choice: Option<String>,
+        /// Arguments that replace those of the tool call.
+        #[serde(default, skip_serializing_if = "Option::is_none")]
+        input: Option<Value>,
     },
+    /// Changes the session's mode.
+    SetMode { mode: ApprovalMode },
     /// Changes the model or its reasoning effort. `effort` is absent for the model's own default.
     SetModel {
         model: String,
@@ -215,6 +224,7 @@ impl Action {
             Action::Finish { message } => first_line_or(message, "The task is done.").into_owned(),
             Action::Confirm { decision: ApprovalDecision::Deny, .. } => "Denied.".to_owned(),
             Action::Confirm { .. } => "Allowed.".to_owned(),
+            Action::SetMode { mode } => format!("Mode: {}", mode.name()),
             Action::SetModel { model, effort: None } => format!("Model: {}", abbreviate(model)),
             Action::SetModel { model, effort: Some(effort) } => {
                 format!("Model: {}, effort: {}", abbreviate(model), <&str>::from(effort))

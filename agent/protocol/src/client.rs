@@ -6,6 +6,7 @@ use serde_json::{Map, Value};
 use crate::{
     EventSource, REQUEST_ID_LIMIT,
     action::{ApprovalDecision, EffortChoice, MessageMode},
+    approval::ApprovalMode,
     declarations::{ACTIONS, KindDeclaration},
 };
 
@@ -41,6 +42,11 @@ pub enum ClientRequest {
         // Left out of the JSON, so that requests keep the digests of earlier versions.
         #[serde(default, skip_serializing_if = "Option::is_none")]
         effort: Option<EffortChoice>,
+        #[serde(default, skip_serializing_if = "Option::is_none")]
+        mode: Option<ApprovalMode>,
+        /// Name of the security analyzer.
+        #[serde(default, skip_serializing_if = "Option::is_none")]
+        analyzer: Option<String>,
     },
     /// Sends the first task. Without a session, creates one.
     Start { task: String },
@@ -79,6 +85,18 @@ pub enum ClientRequest {
         decision: ApprovalDecision,
         #[serde(default)]
         reason: Option<String>,
+        /// Id of one of the request's choices. Absent: the first choice of `decision`'s kind.
+        #[serde(default, skip_serializing_if = "Option::is_none")]
+        choice: Option<String>,
+        /// Arguments that replace those of the tool call, if the request is editable.
+        #[serde(default, skip_serializing_if = "Option::is_none")]
+        input: Option<Value>,
+    },
+    /// Changes the session's mode. `message` is then queued as a message, in the same step.
+    SetMode {
+        mode: ApprovalMode,
+        #[serde(default)]
+        message: Option<String>,
     },
     /// Changes or removes a queued message: either `content` or `remove: true`.
     EditQueue {
@@ -186,6 +204,8 @@ impl ClientRequest {
             image: None,
             title: None,
             effort: Some(EffortChoice::Default),
+            mode: Some(ApprovalMode::Auto),
+            analyzer: Some(String::new()),
         };
         // A request has string keys and plain values, so serialization cannot fail.
         let every = serde_json::to_value(every).expect("a request is JSON");
@@ -294,13 +314,15 @@ mod tests {
             image: None,
             title: None,
             effort,
+            mode: None,
+            analyzer: None,
         };
         check(r#"{"action":"initialize","args":{"effort":"high"}}"#, Ok(initialize(Some(EffortChoice::High))));
         check(r#"{"action":"initialize","args":{"effort":"huge"}}"#, Err(("invalid_args", "unknown variant `huge`")));
         let unchanged = serde_json::to_string(&initialize(None)).expect("a request serializes");
         assert!(!unchanged.contains("effort"), "the digest of an earlier request changes: {unchanged}");
-        let unknown = r#"{"action":"initialize","args":{"modle":"m","model":"m","mode":"ask","later":null}}"#;
-        check(unknown, Err(("invalid_args", "no argument `modle`, `mode`, `later`; its arguments are `model`, ")));
+        let unknown = r#"{"action":"initialize","args":{"modle":"m","model":"m","mood":"ask","later":null}}"#;
+        check(unknown, Err(("invalid_args", "no argument `modle`, `mood`, `later`; its arguments are `model`, ")));
         let known = r#"{"action":"initialize","args":{"agent_cls":null,"directory":null,"effort":null,"image":null,"model":null,"title":null}}"#;
         check(known, Ok(initialize(None)));
         check("{", Err(("invalid_json", "JSON object")));

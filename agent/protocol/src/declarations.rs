@@ -19,7 +19,7 @@ pub struct KindDeclaration {
 }
 
 /// Actions, with the client requests that no event records.
-pub const ACTIONS: [KindDeclaration; 23] = [
+pub const ACTIONS: [KindDeclaration; 24] = [
     kind("initialize", &[User]),
     kind("start", &[User]).classic(),
     kind("message", &[User]).classic(),
@@ -39,13 +39,15 @@ pub const ACTIONS: [KindDeclaration; 23] = [
     kind("end", &[User]).classic(),
     kind("confirm", &[User]).classic(),
     kind("edit_queue", &[User]),
+    kind("set_mode", &[User]),
     kind("set_model", &[User]).classic(),
     kind("set_budget", &[User]),
     kind("kill_process", &[User]),
     kind("ping", &[User]),
 ];
 
-/// Observations. Those with the sender `user` report that the user's message reached the agent.
+/// Observations. `chat` reports that the user's message reached the agent, and a `plan` of the user
+/// that the user edited the agent's plan.
 pub const OBSERVATIONS: [KindDeclaration; 21] = [
     kind("run", &[Agent]).classic(),
     kind("read", &[Agent]).classic(),
@@ -56,7 +58,7 @@ pub const OBSERVATIONS: [KindDeclaration; 21] = [
     kind("chat", &[User]).classic(),
     kind("message", &[Agent]).classic(),
     kind("think", &[Agent]).classic(),
-    kind("plan", &[Agent]).classic(),
+    kind("plan", &[Agent, User]).classic(),
     kind("compaction", &[Agent]),
     kind("commands", &[Agent]),
     kind("confirm", &[Agent]).classic(),

@@ -2,7 +2,7 @@
 
 use serde::{Deserialize, Serialize};
 
-use crate::{Action, Observation, observation::OpaqueFields};
+use crate::{Action, Observation, approval::RiskAssessment, observation::OpaqueFields};
 
 /// Entry of a session's journal, exactly as a client receives it.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
@@ -21,6 +21,9 @@ pub struct Event {
     /// call id.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub item: Option<String>,
+    /// Risk of an agent's tool call. Set by the server.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub risk: Option<RiskAssessment>,
     #[serde(flatten)]
     pub body: EventBody,
     /// Summary line for a person. Empty in some events of earlier versions.

@@ -13,6 +13,7 @@ use crate::{
     Action, CLIENT_FRAME_LIMIT, CONTENT_LIMIT, Delta, Event, EventSource, FULL_TEXT_LIMIT, ObservationKind,
     REQUEST_ID_LIMIT, RetryFrame,
     action::{EffortChoice, MessageMode},
+    approval::ApprovalMode,
     client::{ClientRequest, ErrorBody, ErrorFrame, StatusFrame},
     declarations::{ACTIONS, KindDeclaration, OBSERVATIONS},
     link::{EVENT_LIMIT, ProviderApi, ReasoningEffort, VALUES_LIMIT},
@@ -115,6 +116,7 @@ fn schemas_of_the_openapi_document_are_current() {
     generator.subschema_for::<Event>();
     generator.subschema_for::<AgentState>();
     generator.subschema_for::<EffortChoice>();
+    generator.subschema_for::<ApprovalMode>();
     generator.subschema_for::<ErrorBody>();
     generator.subschema_for::<MessageMode>();
     generator.subschema_for::<ProviderApi>();

@@ -7,8 +7,10 @@
 //! | module | defines | travels |
 //! |---|---|---|
 //! | [`event`] | numbered events, kept and replayed forever | server → client, agent (on restore) |
+//! | [`approval`] | approval of tool calls: modes, risk, reviews | inside events, server ↔ agent |
 //! | [`action`] | requests and acts of user and agent | inside events |
 //! | [`observation`] | results and changes of state | inside events |
+//! | [`plan`] | the plan's file, and its steps | inside observations |
 //! | [`tool`] | parts of the generic tool call | inside actions and observations |
 //! | [`delta`] | unnumbered pieces of growing items, never replayed | agent → server → client |
 //! | [`declarations`] | names of all kinds, and their senders | (read by parser, policy, page) |
@@ -21,6 +23,7 @@
 //! A reader answers an unknown frame with an error, never with silence.
 
 pub mod action;
+pub mod approval;
 pub mod client;
 pub mod declarations;
 pub mod delta;
@@ -29,6 +32,7 @@ pub mod event;
 mod generated_files;
 pub mod link;
 pub mod observation;
+pub mod plan;
 pub mod sandbox_paths;
 mod size;
 pub mod terminal;

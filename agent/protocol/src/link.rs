@@ -21,6 +21,8 @@
 //!   so a repeated command acts once.
 //! - **Cancel hints** stop work before the server's disk has answered. A hint is neither numbered
 //!   nor repeated, and names the work that it is for. The command `cancel` follows.
+//! - **Reviews** precede tool calls. A review is neither numbered nor durable: the agent repeats it
+//!   on each connection until the frame `verdict` comes.
 //! - **Boot id.** A new `boot` shows the server that the agent has restarted. The agent then holds
 //!   nothing except what `history` contains.
 //! - **Deltas** are neither numbered nor repeated. If a connection is cut, the whole item so far
@@ -43,11 +45,14 @@ pub use self::{
 };
 
 use serde::{Deserialize, Serialize};
+use serde_json::Value;
 
 use crate::{
     Delta, Event,
     action::{Action, ApprovalDecision},
+    approval::{ApprovalMode, ReviewRequest, ReviewVerdict},
     event::EventBody,
+    plan::PLAN_PATH,
 };
 
 /// Version of the link protocol. The server rejects an agent with another version, and reports the
@@ -74,6 +79,8 @@ pub enum FromAgent {
     Taken {
         command: String,
     },
+    /// Asks if a tool call may run. The frame `verdict` answers.
+    Review(ReviewRequest),
     #[serde(untagged)]
     Delta(Delta),
 }
@@ -160,6 +167,7 @@ pub enum ToAgent {
     },
     Command(CommandFrame),
     CancelHint(CancelHint),
+    Verdict(ReviewVerdict),
 }
 
 /// Notice that a `cancel` command will follow. The agent stops the named work at once, and ignores
@@ -181,6 +189,9 @@ pub struct ServerWelcome {
     /// True if `history` follows, as for a boot that the server has not welcomed before.
     pub restore: bool,
     pub settings: AgentSettings,
+    /// True for a server that answers `review` frames. Without it, the agent runs each call.
+    #[serde(default, skip_serializing_if = "std::ops::Not::not")]
+    pub reviews: bool,
 }
 
 /// Settings of the agent. Changed by the command `settings`.
@@ -211,6 +222,19 @@ pub struct AgentSettings {
     /// Time without a server after which the agent ends, in seconds. Absent: never.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub orphan_after_s: Option<u64>,
+    /// Path of the plan below `directory`. Absent: [`PLAN_PATH`](crate::plan::PLAN_PATH).
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub plan_path: Option<String>,
+    /// Mode of the session, for the agent's instructions. Absent: `auto`.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub mode: Option<ApprovalMode>,
+}
+
+impl AgentSettings {
+    /// Returns the path of the plan below [`AgentSettings::directory`].
+    pub fn plan_path(&self) -> &str {
+        self.plan_path.as_deref().unwrap_or(PLAN_PATH)
+    }
 }
 
 /// Effort that a model spends on its thinking.
@@ -302,6 +326,9 @@ pub enum AgentCommand {
         decision: ApprovalDecision,
         #[serde(default, skip_serializing_if = "Option::is_none")]
         reason: Option<String>,
+        /// Arguments that replace those of the tool call.
+        #[serde(default, skip_serializing_if = "Option::is_none")]
+        input: Option<Value>,
     },
 }
 
@@ -361,6 +388,8 @@ mod tests {
             takes_images: false,
             context_limit: None,
             orphan_after_s: None,
+            plan_path: None,
+            mode: None,
         };
         round_trip(settings(None), r#"{"model":"m","api":"openai","directory":"/","run_timeout_s":1,"max_steps":2}"#);
         round_trip(

@@ -4,8 +4,9 @@ use serde::{Deserialize, Serialize};
 use serde_json::{Map, Value};
 
 use crate::{
-    EventBody,
-    action::{first_line, first_line_or},
+    Action, EventBody,
+    action::{ApprovalDecision, first_line, first_line_or},
+    approval::{ApprovalChoice, DecidedBy, RiskAssessment},
     tool::{ToolFileChange, ToolKind, ToolLocation, ToolStatus},
 };
 
@@ -114,9 +115,53 @@ pub enum ObservationKind {
         more: u32,
     },
     /// A person's decision is required. `options` holds the decisions that apply.
-    Confirm { request: String, action: String, risk: String, options: Vec<super::action::ApprovalDecision> },
-    /// The decision was taken.
-    Confirmed { request: String, decision: super::action::ApprovalDecision },
+    Confirm {
+        request: String,
+        /// Work that needs the decision, in words.
+        action: String,
+        /// Set by the server.
+        #[serde(default, skip_serializing_if = "Option::is_none")]
+        risk: Option<RiskAssessment>,
+        options: Vec<ApprovalDecision>,
+        /// Choices with their names, set by the server. Absent in events of earlier versions.
+        #[serde(default, skip_serializing_if = "Vec::is_empty")]
+        choices: Vec<ApprovalChoice>,
+        /// Rule, mode or analyzer that asked, in words. Set by the server.
+        #[serde(default, skip_serializing_if = "Option::is_none")]
+        asked_by: Option<String>,
+        /// Tool call that runs if it is allowed. Long texts are abbreviated.
+        #[serde(default, skip_serializing_if = "Option::is_none")]
+        #[cfg_attr(test, schemars(with = "Option<serde_json::Map<String, Value>>"), ts(type = "object", optional))]
+        call: Option<Box<Action>>,
+        /// True if a person may change the arguments of `call` before allowing it.
+        #[serde(default, skip_serializing_if = "std::ops::Not::not")]
+        editable: bool,
+        /// Unified diff of the change that the call would make.
+        #[serde(default, skip_serializing_if = "Option::is_none")]
+        diff: Option<String>,
+    },
+    /// A decision about an approval request or a reviewed tool call was taken.
+    Confirmed {
+        request: String,
+        decision: ApprovalDecision,
+        /// Absent in events of earlier versions.
+        #[serde(default, skip_serializing_if = "Option::is_none")]
+        by: Option<DecidedBy>,
+        /// Browser or token of the person, or the part of the policy that decided.
+        #[serde(default, skip_serializing_if = "Option::is_none")]
+        who: Option<String>,
+        #[serde(default, skip_serializing_if = "Option::is_none")]
+        reason: Option<String>,
+        /// Rule that the decision added, in words.
+        #[serde(default, skip_serializing_if = "Option::is_none")]
+        rule: Option<String>,
+        /// True if the person changed the arguments of the call.
+        #[serde(default, skip_serializing_if = "std::ops::Not::not")]
+        edited: bool,
+        /// True if the request ended without a decision. `decision` is then `deny`.
+        #[serde(default, skip_serializing_if = "std::ops::Not::not")]
+        withdrawn: bool,
+    },
     /// Tokens and cost of a model call, and the session's totals.
     Usage(ModelUsage),
     /// The session's state changed.
@@ -240,6 +285,20 @@ fn is_zero(number: &u32) -> bool {
 pub struct PlanItem {
     pub text: String,
     pub done: bool,
+    /// Absent in events of earlier versions.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    #[cfg_attr(test, ts(optional))]
+    pub state: Option<PlanItemState>,
+}
+
+/// State of one step of a plan.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
+#[cfg_attr(test, derive(schemars::JsonSchema, ts_rs::TS))]
+#[serde(rename_all = "snake_case")]
+pub enum PlanItemState {
+    Pending,
+    InProgress,
+    Completed,
 }
 
 /// Usage of one model call, and totals of the session so far.
@@ -392,7 +451,9 @@ impl Observation {
                 count => format!("{count} processes are left running."),
             },
             ObservationKind::Confirm { .. } => "Waiting for your decision.".to_owned(),
-            ObservationKind::Confirmed { .. } => "Decided.".to_owned(),
+            ObservationKind::Confirmed { withdrawn: true, .. } => "The approval request was withdrawn.".to_owned(),
+            ObservationKind::Confirmed { decision: ApprovalDecision::Deny, .. } => "Denied.".to_owned(),
+            ObservationKind::Confirmed { .. } => "Allowed.".to_owned(),
             ObservationKind::AgentStateChanged { turn_over: true, agent_state: AgentState::Paused, .. } => {
                 "The agent was done when it was paused.".to_owned()
             }
@@ -466,6 +527,7 @@ mod tests {
                 source: EventSource::Agent,
                 cause: None,
                 item: None,
+                risk: None,
                 body,
                 message: String::new(),
             };

@@ -65,32 +65,57 @@ async fn edit(path: &str, edit: &FileEdit, context: &ToolContext<'_>) -> Result<
     off_thread(move || carry_out(&file, &path, &edit, &stop)).await
 }
 
-fn carry_out(file: &Path, path: &str, edit: &FileEdit, stop: &CancellationToken) -> Result<ToolResult, ToolError> {
+/// Change that an edit would make to a file.
+pub(super) struct PlannedEdit {
+    /// Content of the file, with its byte order mark.
+    content: String,
+    /// New content, with the same mark.
+    after: String,
+    /// Line at which the change begins, from 1.
+    line: usize,
+    /// Unified diff with shortened lines.
+    pub(super) diff: String,
+}
+
+/// Returns the change that `edit` would make, and makes none.
+pub(super) fn planned(file: &Path, path: &str, edit: &FileEdit) -> Result<PlannedEdit, ToolError> {
     let content = files::read_text(file, path)?;
     let before = content.strip_prefix(BYTE_ORDER_MARK).unwrap_or(&content);
     let (line, after) = apply::apply(before, path, edit).map_err(ToolError::Failed)?;
     if after == before {
         return Err(ToolError::Failed(format!("the change leaves `{path}` as it is; change its text")));
     }
+    let diff = unified_diff(before, &after, path, false);
+    let mark = &content[..content.len() - before.len()];
+    Ok(PlannedEdit { after: format!("{mark}{after}"), line, diff, content })
+}
+
+/// Returns the unified diff of two contents, with shortened lines. `is_new` marks a file that does
+/// not exist yet.
+pub(super) fn unified_diff(before: &str, after: &str, path: &str, is_new: bool) -> String {
+    let old = if is_new { "/dev/null".to_owned() } else { format!("a/{path}") };
+    let diff = TextDiff::configure()
+        .timeout(DIFF_TIME)
+        .diff_lines(before, after)
+        .unified_diff()
+        .context_radius(3)
+        .header(&old, &format!("b/{path}"))
+        .to_string();
+    shorten_lines(&diff, column(before, after))
+}
+
+fn carry_out(file: &Path, path: &str, edit: &FileEdit, stop: &CancellationToken) -> Result<ToolResult, ToolError> {
+    let PlannedEdit { content, after, line, diff } = planned(file, path, edit)?;
     let (change, lines) = match edit {
         FileEdit::Replace { lines, .. } => (EditKind::Replace, limit_lines(lines)),
         FileEdit::Insert { lines, .. } => (EditKind::Insert, limit_lines(lines)),
         FileEdit::Delete { .. } => (EditKind::Delete, Vec::new()),
     };
-    let diff = TextDiff::configure()
-        .timeout(DIFF_TIME)
-        .diff_lines(before, &after)
-        .unified_diff()
-        .context_radius(3)
-        .header(&format!("a/{path}"), &format!("b/{path}"))
-        .to_string();
-    let diff = shorten_lines(&diff, column(before, &after));
     let model_text = for_model(&numbered_lines(&diff));
     let diff = excerpt(&diff, CONTENT_LIMIT).map_or(diff, |cut| cut.text);
     let kind = ObservationKind::Edit { path: path.to_owned(), line, change, lines, diff };
     // Written last: a stop before this leaves the file unchanged.
-    let mark = &content[..content.len() - before.len()];
-    FileReplacement { file, path, content: &format!("{mark}{after}"), before: Some(&content) }.write(stop)?;
+    FileReplacement { file, path, content: &after, before: Some(&content) }.write(stop)?;
     Ok(ToolResult { observation: Observation { kind, content: String::new() }, model_text })
 }
 

@@ -31,7 +31,7 @@ pub(super) fn locate(directory: &Path, path: &str) -> Result<PathBuf, ToolError>
 }
 
 /// Reads a whole text file. `path` is the caller's name for it.
-pub(super) fn read_text(file: &Path, path: &str) -> Result<String, ToolError> {
+pub(crate) fn read_text(file: &Path, path: &str) -> Result<String, ToolError> {
     let metadata = fs::metadata(file).map_err(|error| unreadable(file, path, &error))?;
     if metadata.is_dir() {
         let mut names: Vec<String> = fs::read_dir(file)

@@ -22,6 +22,7 @@ mod edit;
 mod files;
 mod finish;
 mod plan;
+mod preview;
 mod read;
 mod run;
 mod schema;
@@ -31,6 +32,8 @@ mod tool_output;
 mod write;
 
 pub(crate) use edit::numbered_lines;
+pub(crate) use files::read_text;
+pub(crate) use preview::preview;
 pub(crate) use run::{exit_text, incomplete_char_len};
 
 /// Size limit of a result for the model, in bytes.
@@ -78,6 +81,8 @@ pub struct ToolContext<'a> {
     pub owner: ProcessOwner,
     /// Working directory; relative paths start here.
     pub directory: PathBuf,
+    /// Path of the plan, below `directory`.
+    pub plan_path: String,
     /// Time limit of the tool, in which a pause of the sandbox does not count.
     pub timeout: Duration,
     pub outgoing: &'a OutgoingQueue,
@@ -98,7 +103,8 @@ impl<'a> ToolContext<'a> {
     ) -> ToolContext<'a> {
         let directory = PathBuf::from(&settings.directory);
         let timeout = Duration::from_secs(settings.run_timeout_s);
-        ToolContext { item, owner, directory, timeout, outgoing, processes, stop }
+        let plan_path = settings.plan_path().to_owned();
+        ToolContext { item, owner, directory, plan_path, timeout, outgoing, processes, stop }
     }
 }
 
@@ -169,7 +175,8 @@ async fn dispatch(action: &Action, context: &ToolContext<'_>) -> Result<ToolResu
     };
     // A tool that is abandoned at its timeout must not take effect later.
     let stop = context.stop.child_token();
-    let context = &ToolContext { stop: &stop, directory: context.directory.clone(), ..*context };
+    let (directory, plan_path) = (context.directory.clone(), context.plan_path.clone());
+    let context = &ToolContext { stop: &stop, directory, plan_path, ..*context };
     let work = (tool.run)(action, context);
     if tool.stops_itself {
         return work.await;

@@ -9,28 +9,41 @@ use std::{
     sync::{Arc, Mutex},
 };
 
-use greenroom_protocol::{Observation, ObservationKind, action::ApprovalDecision, link::MAX_OPEN_APPROVALS};
+use greenroom_protocol::{
+    Action, EventBody, Observation, ObservationKind, action::ApprovalDecision, link::MAX_OPEN_APPROVALS,
+};
+use serde_json::Value;
 use tokio::sync::{OwnedSemaphorePermit, Semaphore, oneshot};
 use ulid::Ulid;
 
 use super::{TurnContext, lock};
 
+/// Size limit of the call in a request, in bytes of JSON. Longer texts of a call are abbreviated.
+const CALL_LIMIT: usize = 32 * 1024;
+
 /// Question to a person before work is done.
-#[derive(Debug, Clone, PartialEq, Eq)]
+#[derive(Debug, Clone, PartialEq)]
 pub struct ApprovalRequest {
-    /// Work that needs the approval, in words.
-    pub action: String,
-    /// Possible harm, in words.
-    pub risk: String,
-    /// Decisions that apply.
-    pub options: Vec<ApprovalDecision>,
+    /// Item of the tool call.
+    pub item: String,
+    /// Tool call that runs if it is allowed.
+    pub call: Action,
+    /// True if a person may change the arguments of `call`. An abbreviated call is not editable.
+    pub editable: bool,
+    /// Unified diff of the change that the call would make.
+    pub diff: Option<String>,
 }
 
 /// End of an approval request.
-#[derive(Debug, Clone, PartialEq, Eq)]
+#[derive(Debug, Clone, PartialEq)]
 pub enum ApprovalAnswer {
     /// A person decided.
-    Decided { decision: ApprovalDecision, reason: Option<String> },
+    Decided {
+        decision: ApprovalDecision,
+        reason: Option<String>,
+        /// Arguments that replace those of the call.
+        input: Option<Value>,
+    },
     /// An interrupt came before a decision. The work must not be done.
     Cancelled,
 }
@@ -41,11 +54,24 @@ impl TurnContext {
     /// An interrupt returns [`ApprovalAnswer::Cancelled`] at once. If the future is dropped, a
     /// later answer is ignored.
     pub async fn ask(&self, request: ApprovalRequest) -> ApprovalAnswer {
-        let ApprovalRequest { action, risk, options } = request;
+        let ApprovalRequest { item, call, editable, diff } = request;
         let decided = async {
             let mut pending = self.approvals.open().await;
-            let kind = ObservationKind::Confirm { request: pending.request.clone(), action, risk, options };
-            self.outgoing.event(None, Observation { kind, content: String::new() }).await;
+            let shown = abbreviated(&call);
+            let editable = editable && shown == call;
+            let kind = ObservationKind::Confirm {
+                request: pending.request.clone(),
+                action: call.summary_line(),
+                risk: None,
+                // The agent remembers no decision. The server adds rules.
+                options: vec![ApprovalDecision::Allow, ApprovalDecision::Deny],
+                choices: Vec::new(),
+                asked_by: None,
+                call: Some(Box::new(shown)),
+                editable,
+                diff,
+            };
+            self.outgoing.event(Some(&item), Observation { kind, content: String::new() }).await;
             // The sender stays in `approvals` until it has sent, or until `pending` is dropped.
             (&mut pending.answer).await.unwrap_or(ApprovalAnswer::Cancelled)
         };
@@ -54,6 +80,15 @@ impl TurnContext {
             () = self.stop.cancelled() => ApprovalAnswer::Cancelled,
             answer = decided => answer,
         }
+    }
+}
+
+/// Returns the call within [`CALL_LIMIT`].
+fn abbreviated(call: &Action) -> Action {
+    match EventBody::Action(call.clone()).fit(CALL_LIMIT) {
+        EventBody::Action(shown) => shown,
+        // A body of no known kind. The report abbreviates the call to its own limit.
+        EventBody::Observation(_) | EventBody::Opaque(_) => call.clone(),
     }
 }
 
@@ -73,9 +108,9 @@ impl Default for ApprovalWaiters {
 
 impl ApprovalWaiters {
     /// Passes a person's answer to the turn that asked. Returns `false` if no such request is open.
-    pub fn answer(&self, request: &str, decision: ApprovalDecision, reason: Option<String>) -> bool {
+    pub fn answer(&self, request: &str, answer: ApprovalAnswer) -> bool {
         let waiting = lock(&self.waiting).remove(request);
-        waiting.is_some_and(|waiting| waiting.send(ApprovalAnswer::Decided { decision, reason }).is_ok())
+        waiting.is_some_and(|waiting| waiting.send(answer).is_ok())
     }
 
     async fn open(&self) -> PendingApproval {

@@ -8,7 +8,9 @@ use greenroom_protocol::{
 };
 
 use super::{
-    SteerMessage, TurnContext, TurnDriver, UserMessage, cancelled,
+    SteerMessage, TurnContext, TurnDriver, UserMessage,
+    call_approval::{CallDecision, approve_call, denied_observation, denied_text},
+    cancelled,
     conversation::{AgentConversation, ToolCallRequest},
     failed,
     history::{self, HistoryReader},
@@ -133,9 +135,12 @@ impl BuiltinDriver {
         }
     }
 
-    /// Adds the user's actions and steering messages since the last step.
+    /// Adds the user's actions, the changed plan and the steering messages since the last step.
     async fn catch_up(&mut self, context: &TurnContext) {
         self.add_user_activity(context);
+        if let Some(text) = self.reader.plan.check(context).await {
+            self.conversation.add_user_text(&text);
+        }
         for SteerMessage { command, message } in context.steer_queue.take() {
             self.conversation.add_user_message(&message, AttachmentOrigin::Message);
             context.outgoing.report(AgentReport::Steered { command }).await;
@@ -171,23 +176,46 @@ impl BuiltinDriver {
                 return CallOutcome::Done;
             }
         };
-        context.outgoing.event(Some(&id), action.clone()).await;
+        let (action, note) = match approve_call(&id, &name, action, settings.directory.as_ref(), context).await {
+            CallDecision::Run { action, note } => (action, note),
+            CallDecision::Denied(reason) => {
+                let reason = repeated.error_text(name, arguments, reason);
+                context.outgoing.event(Some(&id), denied_observation(&reason)).await;
+                self.conversation.add_result(&id, denied_text(&reason));
+                return CallOutcome::Done;
+            }
+            CallDecision::Failed(detail) => {
+                let detail = repeated.error_text(name, arguments, detail);
+                self.report_failed_call(&id, tools::error_observation(&detail), &detail, context).await;
+                return CallOutcome::Done;
+            }
+            CallDecision::Stopped => {
+                context.outgoing.forget(&id);
+                return CallOutcome::Stopped(cancelled("a call that waited for approval", false));
+            }
+        };
         if let Action::Finish { .. } = action {
             self.conversation.add_result(&id, "The turn is over.".to_owned());
             return CallOutcome::Finished;
         }
         let tool_context =
             ToolContext::new(&id, ProcessOwner::Agent, settings, &context.outgoing, &context.processes, &context.stop);
-        match tools::perform(&action, &tool_context).await {
+        let performed = match self.reader.plan.outdated(&action, context).await {
+            Some(detail) => Err(ToolError::Failed(detail)),
+            None => tools::perform(&action, &tool_context).await,
+        };
+        match performed {
             Ok(done) => {
+                self.reader.plan.written(&action);
                 *repeated = RepeatedFailure::default();
                 context.outgoing.event(Some(&id), done.observation).await;
-                self.conversation.add_result(&id, done.model_text);
+                self.conversation.add_result(&id, note + &done.model_text);
                 CallOutcome::Done
             }
             Err(ToolError::Failed(detail)) => {
                 let detail = repeated.error_text(name, arguments, detail);
-                self.report_failed_call(&id, tools::failure(&action, &detail), &detail, context).await;
+                let text = note + &detail;
+                self.report_failed_call(&id, tools::failure(&action, &detail), &text, context).await;
                 CallOutcome::Done
             }
             Err(ToolError::Stopped { what, partial_result: done }) => {
@@ -195,7 +223,7 @@ impl BuiltinDriver {
                 match done {
                     Some(done) => {
                         context.outgoing.event(Some(&id), done.observation).await;
-                        self.conversation.add_result(&id, done.model_text);
+                        self.conversation.add_result(&id, note + &done.model_text);
                     }
                     None => context.outgoing.forget(&id),
                 }
@@ -303,6 +331,8 @@ mod tests {
             takes_images: false,
             context_limit: None,
             orphan_after_s: None,
+            plan_path: None,
+            mode: None,
         };
         TurnContext {
             outgoing: OutgoingQueue::default(),

@@ -10,6 +10,7 @@ use futures::FutureExt;
 use greenroom_protocol::{
     Event, EventBody, Observation, ObservationKind,
     action::ApprovalDecision,
+    approval::ReviewRequest,
     link::{AgentCommand, AgentReport, CommandFrame, FromAgent, WorkOutcome},
 };
 
@@ -17,7 +18,13 @@ use super::{TurnDrivers, drivers::OpenDriver};
 use crate::{agent_paths::AgentPaths, dispatcher::Dispatcher, outgoing::OutgoingQueue, processes::ChildProcesses};
 
 mod builtin;
+mod reviews;
 mod scripted;
+
+use reviews::{
+    asked_call_runs_only_after_allow, denied_call_never_runs, interrupt_withdraws_question, interrupt_withdraws_review,
+    reconnect_repeats_review,
+};
 
 /// Limit that only a missing report reaches.
 const TIMEOUT: Duration = Duration::from_secs(30);
@@ -31,6 +38,8 @@ pub(super) enum ScriptedTurn {
     WorksOn(&'static str),
     /// Asks for approval of each action, all at once, and says the answers.
     Asks(&'static [&'static str]),
+    /// Makes the file by a reviewed tool call, then says so.
+    Makes(&'static str),
     Panics,
 }
 
@@ -66,11 +75,17 @@ struct ContractAgent {
     dispatcher: Dispatcher,
     outgoing: OutgoingQueue,
     reports: Vec<AgentReport>,
+    reviews: Vec<ReviewRequest>,
     command_count: usize,
 }
 
 impl ContractAgent {
     fn start(dir: &Path, open: OpenDriver) -> ContractAgent {
+        ContractAgent::start_with(dir, open, false)
+    }
+
+    /// Starts an agent whose server reviews tool calls if `reviewed`.
+    fn start_with(dir: &Path, open: OpenDriver, reviewed: bool) -> ContractAgent {
         let paths = AgentPaths {
             agent_socket: dir.join("agent.sock"),
             gateway_socket: dir.join("gateway.sock"),
@@ -81,8 +96,8 @@ impl ContractAgent {
         let processes = ChildProcesses::new(None).expect("the process can become a subreaper");
         let drivers = TurnDrivers(vec![("tested", open)]);
         let dispatcher = Dispatcher::new(outgoing.clone(), processes, &paths, drivers);
-        outgoing.connect(0);
-        ContractAgent { dispatcher, outgoing, reports: Vec::new(), command_count: 0 }
+        outgoing.connect(0, reviewed);
+        ContractAgent { dispatcher, outgoing, reports: Vec::new(), reviews: Vec::new(), command_count: 0 }
     }
 
     /// Sends a command and returns its id.
@@ -102,15 +117,23 @@ impl ContractAgent {
     }
 
     fn answer(&mut self, request: &str, decision: ApprovalDecision) {
-        self.send(AgentCommand::Answer { request: request.into(), decision, reason: Some("because".into()) });
+        self.send(AgentCommand::Answer {
+            request: request.into(),
+            decision,
+            reason: Some("because".into()),
+            input: None,
+        });
     }
 
-    /// Receives the next frame. Reports are kept.
+    /// Receives the next frame. Reports and reviews are kept.
     async fn receive(&mut self) -> FromAgent {
         let frame = tokio::time::timeout(TIMEOUT, self.outgoing.next_frame()).await.expect("a frame in time");
         let frame = serde_json::from_str(&frame).expect("a frame");
         if let FromAgent::Report { report, .. } = &frame {
             self.reports.push(report.clone());
+        }
+        if let FromAgent::Review(review) = &frame {
+            self.reviews.push(review.clone());
         }
         frame
     }

@@ -2,13 +2,16 @@
 
 use std::collections::HashMap;
 
-use greenroom_protocol::{Action, Event, EventBody, EventSource, Observation, ObservationKind, excerpt};
+use greenroom_protocol::{
+    Action, Event, EventBody, EventSource, Observation, ObservationKind, action::ApprovalDecision, excerpt,
+};
 use serde_json::Value;
 
 use super::{
-    UserActivity, UserMessage,
+    UserActivity, UserMessage, call_approval,
     conversation::{AgentConversation, AssistantMessage, ToolCallRequest},
     pictures::AttachmentOrigin,
+    plan_watch::{PlanWatch, changed_text},
 };
 use crate::{terminal_text, tools};
 
@@ -28,6 +31,12 @@ pub(super) struct HistoryReader {
     /// Text of a partial message. Used if the user interrupted it; otherwise the model was asked
     /// again, and answered anew.
     partial_message: Option<String>,
+    /// Newest plan in the conversation.
+    pub(super) plan: PlanWatch,
+    /// Items of the calls that wait for a person's decision, by approval request.
+    asked_items: HashMap<String, String>,
+    /// Notes about calls that a person changed, by item.
+    changed_notes: HashMap<String, String>,
 }
 
 impl HistoryReader {
@@ -38,6 +47,13 @@ impl HistoryReader {
                 self.partial_message = None;
                 self.flush_user_activity(conversation);
                 add_call(conversation, item, action);
+            }
+            EventBody::Action(Action::Confirm { request, decision, input, .. }) => {
+                if let (Some(item), Some(input)) = (self.asked_items.remove(request), input)
+                    && *decision != ApprovalDecision::Deny
+                {
+                    self.changed_notes.insert(item, call_approval::changed_note(input));
+                }
             }
             EventBody::Action(action) => {
                 if let Action::Run { .. } | Action::Read { .. } | Action::Write { .. } | Action::Browse { .. } = action
@@ -84,6 +100,16 @@ impl HistoryReader {
                 self.flush_user_activity(conversation);
                 conversation.compact(&observation.content, usize::try_from(*kept).unwrap_or(usize::MAX));
             }
+            // A plan without a call: the user or a command changed the file.
+            ObservationKind::Plan { path, .. } if item.is_empty() => {
+                if self.plan.see(&observation.content) {
+                    self.user_activity.push(changed_text(path, &observation.content));
+                }
+            }
+            ObservationKind::Plan { .. } => {
+                self.plan.see(&observation.content);
+                conversation.add_result(item, model_text(observation));
+            }
             // Thoughts are not sent again: a provider rejects a thought without its signature. A
             // thought written with the `think` tool is that call's result, as are the observations
             // below.
@@ -94,11 +120,17 @@ impl HistoryReader {
             | ObservationKind::Edit { .. }
             | ObservationKind::Browse { .. }
             | ObservationKind::Tool { .. }
-            | ObservationKind::Plan { .. }
-            | ObservationKind::Error { .. } => conversation.add_result(item, model_text(observation)),
+            | ObservationKind::Error { .. } => {
+                let note = self.changed_notes.remove(item).unwrap_or_default();
+                conversation.add_result(item, note + &model_text(observation));
+            }
+            ObservationKind::Confirm { request, .. } => {
+                self.asked_items.insert(request.clone(), item.to_owned());
+            }
+            ObservationKind::Confirmed { request, .. } => {
+                self.asked_items.remove(request);
+            }
             ObservationKind::Commands { .. }
-            | ObservationKind::Confirm { .. }
-            | ObservationKind::Confirmed { .. }
             | ObservationKind::Usage(_)
             | ObservationKind::Notice { .. }
             | ObservationKind::AgentStateChanged { .. }
@@ -146,6 +178,9 @@ fn model_text(observation: &Observation) -> String {
             format!("{shown}\n{end}")
         }
         ObservationKind::Edit { diff, .. } => tools::numbered_lines(&short(diff)),
+        ObservationKind::Error { code, detail } if call_approval::is_denied(code) => {
+            call_approval::denied_text(&short(detail))
+        }
         ObservationKind::Error { detail, .. } => short(detail),
         _ if content.is_empty() => observation.summary_line(),
         _ => content,
@@ -208,6 +243,34 @@ mod tests {
         let call = r#""source":"agent","item":"c1","action":"tool","args":{"kind":"search","title":"Search","name":"search","input":{"pattern":"x"}}"#;
         let result = r#""source":"agent","item":"c1","observation":"tool","extras":{"kind":"search","title":"Search","name":"search","status":"completed"},"content":"a:1:x""#;
         check(&[CHAT, call, result], &["user: do", r#"agent:  search#c1{"pattern":"x"}"#, "result: c1=a:1:x "]);
+    }
+
+    #[test]
+    fn changed_plan_is_read_once() {
+        let plan = |source: &str, content: &str| {
+            format!(
+                r#""source":"{source}","observation":"plan","extras":{{"path":"p.md","items":[]}},"content":"{content}""#
+            )
+        };
+        let changed = "[The plan in `p.md` was changed, by the user or by a command. The plan is now:]";
+        check(
+            &[CHAT, MESSAGE, &plan("user", "- [x] a"), &plan("agent", "- [x] a"), CHAT],
+            &["user: do", "agent: Looking. ", &format!("user: {changed}\n- [x] a\n\ndo")],
+        );
+    }
+
+    #[test]
+    fn denied_and_changed_calls_read_as_such() {
+        let denied = r#""source":"agent","item":"c1","observation":"error","extras":{"code":"denied","detail":"not here"},"content":"""#;
+        let call = r#"agent:  run#c1{"command":"ls"}"#;
+        check(&[CHAT, RUN, denied], &["user: do", call, "result: c1=This call was denied and did not run: not here "]);
+        let asked = r#""source":"agent","item":"c1","observation":"confirm","extras":{"request":"r","action":"ls","options":["allow","deny"]},"content":"""#;
+        let changed = r#""source":"user","action":"confirm","args":{"request":"r","decision":"allow","input":{"command":"ls -l"}}"#;
+        let note = r#"[The user changed this call before it ran. Its arguments were: {"command":"ls -l"}]"#;
+        check(
+            &[CHAT, RUN, asked, changed, RAN],
+            &["user: do", call, &format!("result: c1={note}\na\n[Exit code 0.] ")],
+        );
     }
 
     #[test]

@@ -20,6 +20,7 @@ use crate::{outgoing::OutgoingQueue, processes::ChildProcesses};
 
 mod approvals;
 mod builtin;
+mod call_approval;
 mod compaction;
 #[cfg(test)]
 mod contract;
@@ -30,7 +31,9 @@ mod model;
 mod model_asker;
 mod model_step;
 mod pictures;
+mod plan_watch;
 mod recovery;
+mod reviews;
 mod truncate;
 mod user_activity;
 

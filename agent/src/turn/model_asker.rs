@@ -4,6 +4,7 @@ use std::{path::PathBuf, time::Duration};
 
 use greenroom_protocol::{
     Observation, ObservationKind,
+    approval::ApprovalMode,
     link::{AgentSettings, ProviderApi, WorkOutcome},
 };
 use greenroom_provider::{
@@ -223,7 +224,7 @@ impl ModelAsker {
         self.select_model(settings, conversation);
         conversation.read_pictures(&self.workspace, settings.takes_images, context).await;
         self.make_room(conversation, settings, context).await;
-        let system = include_str!("prompt.md").replace("{directory}", &settings.directory);
+        let system = system_prompt(settings);
         let request = model::step_request(settings, &system, conversation.to_send(), self.limits.max_tokens);
         let answer = tokio::select! {
             biased;
@@ -328,6 +329,15 @@ fn stopped(conversation: &mut AgentConversation, text: String, partial: bool) ->
     cancelled("the model's answer", partial)
 }
 
+/// Returns the instructions for the model. In plan mode, they ask for a plan.
+fn system_prompt(settings: &AgentSettings) -> String {
+    let mut prompt = include_str!("prompt.md").replace("{directory}", &settings.directory);
+    if settings.mode == Some(ApprovalMode::Plan) {
+        prompt.push_str(include_str!("plan_mode.md"));
+    }
+    prompt
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -344,6 +354,8 @@ mod tests {
             takes_images: false,
             context_limit,
             orphan_after_s: None,
+            plan_path: None,
+            mode: None,
         }
     }
 

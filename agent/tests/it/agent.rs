@@ -37,6 +37,8 @@ fn spawn_agent(dir: &tempfile::TempDir) -> Child {
         .env("GREENROOM_GATEWAY_SOCKET", at("gateway.sock"))
         .env("GREENROOM_WORKSPACE", at("work"))
         .env("GREENROOM_ACTS", at("acts"))
+        // Shells of terminals read the files of a home directory.
+        .env("HOME", dir.path())
         .spawn()
         .expect("the binary starts")
 }
@@ -58,6 +60,8 @@ impl AgentProcess {
             takes_images: false,
             context_limit: None,
             orphan_after_s: None,
+            plan_path: None,
+            mode: None,
         };
         let gateway = ScriptedGateway::start(&at("gateway.sock"), answers);
         AgentProcess { dir, process, gateway, settings }

@@ -68,7 +68,14 @@ async fn work_continues_without_a_link() {
     let FromAgent::Hello(hello) = link.receive().await else { panic!("no hello") };
     assert!(hello.last_n > reports.len() as u64);
     let (acked, settings) = (reports.len() as u64, agent.settings.clone());
-    link.send(&ToAgent::Welcome(ServerWelcome { session: "s".into(), acked, restore: false, settings })).await;
+    link.send(&ToAgent::Welcome(ServerWelcome {
+        session: "s".into(),
+        acked,
+        restore: false,
+        settings,
+        reviews: false,
+    }))
+    .await;
     let mut next = acked;
     loop {
         if let FromAgent::Report { n, report } = link.receive().await {
@@ -183,7 +190,14 @@ async fn cut_history_gets_new_boot_id() {
     let mut link = agent.dial().await;
     let FromAgent::Hello(first) = link.receive().await else { panic!("no hello") };
     let settings = agent.settings.clone();
-    link.send(&ToAgent::Welcome(ServerWelcome { session: "s".into(), acked: 0, restore: true, settings })).await;
+    link.send(&ToAgent::Welcome(ServerWelcome {
+        session: "s".into(),
+        acked: 0,
+        restore: true,
+        settings,
+        reviews: false,
+    }))
+    .await;
     link.send(&ToAgent::History { events: vec![], complete: false }).await;
     // The agent answers a ping in order, so it has read the frames before.
     link.ping().await;

@@ -1,6 +1,7 @@
 //! Runs the real binary over its real sockets, between a scripted server and a scripted model.
 
 mod agent;
+mod approvals;
 mod cancel;
 mod compaction;
 mod endings;
@@ -11,6 +12,7 @@ mod link;
 mod model_mistakes;
 mod orphan;
 mod pictures;
+mod plan;
 mod restore;
 mod run;
 mod search;

@@ -58,7 +58,7 @@ async fn reports_that_server_does_not_expect_are_dropped() {
     let FromAgent::Hello(hello) = session.link.receive().await else { panic!("the first frame is no hello") };
     assert_eq!(hello.boot, session.hello.boot);
     let settings = session.agent.settings.clone();
-    let welcome = ServerWelcome { session: "s".into(), acked: 0, restore: true, settings };
+    let welcome = ServerWelcome { session: "s".into(), acked: 0, restore: true, settings, reviews: false };
     session.link.send(&ToAgent::Welcome(welcome)).await;
     assert_ne!(next_boot(&mut session).await, hello.boot);
 }

@@ -4,6 +4,7 @@ use std::collections::{HashMap, HashSet};
 
 use greenroom_protocol::{
     Action, Delta, DeltaKind, Event, EventBody, Observation, ObservationKind,
+    approval::{ReviewRequest, ReviewVerdict, Verdict},
     link::{
         AgentCommand, AgentHello, AgentReport, CommandFrame, EVENT_LIMIT, FromAgent, LINK_VERSION, ServerWelcome,
         ToAgent, WorkOutcome,
@@ -24,6 +25,10 @@ pub(crate) struct AgentTestSession {
     /// Text of each item, as a receiver of the deltas has it.
     pub(crate) deltas: HashMap<(String, DeltaKind), String>,
     pub(crate) taken: Vec<String>,
+    /// Reviews so far, with their repetitions.
+    pub(crate) reviews: Vec<ReviewRequest>,
+    /// True if the server reviews tool calls.
+    is_reviewed: bool,
     /// Items that an observation has ended.
     ended: HashSet<String>,
     command_count: usize,
@@ -37,6 +42,15 @@ impl AgentTestSession {
 
     /// Continues a session with `events` in an agent that was just started.
     pub(crate) async fn with_history(agent: AgentProcess, events: Vec<Event>) -> AgentTestSession {
+        AgentTestSession::start(agent, events, false).await
+    }
+
+    /// Continues a session with `events`, with a server that reviews tool calls.
+    pub(crate) async fn reviewed(agent: AgentProcess, events: Vec<Event>) -> AgentTestSession {
+        AgentTestSession::start(agent, events, true).await
+    }
+
+    async fn start(agent: AgentProcess, events: Vec<Event>, is_reviewed: bool) -> AgentTestSession {
         let mut link = agent.dial().await;
         let hello = hello(&mut link).await;
         let mut session = AgentTestSession {
@@ -46,6 +60,8 @@ impl AgentTestSession {
             reports: Vec::new(),
             deltas: HashMap::new(),
             taken: Vec::new(),
+            reviews: Vec::new(),
+            is_reviewed,
             ended: HashSet::new(),
             command_count: 0,
         };
@@ -71,8 +87,10 @@ impl AgentTestSession {
     }
 
     async fn welcome(&mut self, restore: bool) {
-        let (acked, settings) = (self.reports.len() as u64, self.agent.settings.clone());
-        self.link.send(&ToAgent::Welcome(ServerWelcome { session: "s".into(), acked, restore, settings })).await;
+        let (acked, settings, reviews) = (self.reports.len() as u64, self.agent.settings.clone(), self.is_reviewed);
+        self.link
+            .send(&ToAgent::Welcome(ServerWelcome { session: "s".into(), acked, restore, settings, reviews }))
+            .await;
     }
 
     pub(crate) async fn send_command(&mut self, command: AgentCommand) -> String {
@@ -91,6 +109,16 @@ impl AgentTestSession {
         self.send_command(AgentCommand::Prompt { turn, content, attachments: Vec::new() }).await;
     }
 
+    /// Waits for the review number `count`, from 1.
+    pub(crate) async fn until_review(&mut self, count: usize) -> ReviewRequest {
+        self.until(|session| session.reviews.len() >= count).await;
+        self.reviews[count - 1].clone()
+    }
+
+    pub(crate) async fn settle(&mut self, review: &ReviewRequest, verdict: Verdict) {
+        self.link.send(&ToAgent::Verdict(ReviewVerdict { id: review.id.clone(), verdict })).await;
+    }
+
     pub(crate) async fn user_action(&mut self, user_action: &str, action: Action) {
         self.send_command(AgentCommand::UserAction { user_action: user_action.to_owned(), action }).await;
     }
@@ -100,6 +128,10 @@ impl AgentTestSession {
         match self.link.receive().await {
             FromAgent::Hello(_) => panic!("a second hello"),
             FromAgent::Taken { command } => self.taken.push(command),
+            FromAgent::Review(review) => {
+                assert!(self.is_reviewed, "a review that no server announced: {review:?}");
+                self.reviews.push(review);
+            }
             FromAgent::Delta(delta) => self.apply_delta(delta),
             FromAgent::Report { n, report } => {
                 if n > self.reports.len() as u64 {
@@ -128,7 +160,10 @@ impl AgentTestSession {
             assert_fits_into_an_event(body.clone());
             assert!(body.clone().accept_from_agent().is_ok(), "`{}` is not an agent's event", body.name());
         }
-        if let AgentReport::Event { item: Some(item), body: EventBody::Observation(_) } = &report {
+        if let AgentReport::Event { item: Some(item), body: EventBody::Observation(observation) } = &report
+            // A question is about its item, and does not end it.
+            && observation.name() != "confirm"
+        {
             assert!(self.ended.insert(item.clone()), "two observations of `{item}`");
         }
         self.reports.push(report);

@@ -1,7 +1,7 @@
-use greenroom_protocol::link::ReasoningEffort;
+use greenroom_protocol::{approval::ApprovalMode, link::ReasoningEffort};
 
 use super::*;
-use crate::config::{DriverChoice, SecretString, TlsFiles, TlsSetting, VolumeAccess};
+use crate::config::{DriverChoice, RuleAction, SecretString, TlsFiles, TlsSetting, VolumeAccess};
 
 /// Home directory with an optional user's file and an optional file of the data directory.
 struct ConfigTestHome(tempfile::TempDir);
@@ -120,6 +120,11 @@ fn errors_name_place_key_and_way_out() {
     check("[model]\n[[model.prices]]\nmodle = 'x'", &[], &["line 2", "`model.prices`", "modle"]);
     check("[files]\nmax_files = 0", &[], &["line 2", "`files.max_files`", "must be 1 to 1000"]);
     check("[files]\ndenied_types = ['exe']", &[], &["`files.denied_types", "such as `.exe`"]);
+    check("[approvals]\nmode = 'yolo'", &[], &["line 2", "`approvals.mode`", "`plan`, `ask`, `edits`, `auto`"]);
+    check("[approvals]\nanalyzer = 'x'", &[], &["`approvals.analyzer`", "`none`, `rules` or `http`"]);
+    check("[approvals.http]\ntimeout = 0", &[], &["`approvals.http.timeout`", "must be more than 0"]);
+    check("[[approvals.rules]]\npath = '['\naction = 'ask'", &[], &["line 1", "`approvals.rules`", "must be a glob"]);
+    check("[[approvals.rules]]\npath = 'x'", &[], &["`approvals.rules`", "missing field `action`"]);
     check("[log]\nlevel = 'loud,,='", &[], &["`log.level`", "error, warn, info"]);
     check("[server]\nallowed_origins = ['https://a.test/']", &[], &["`server.allowed_origins`", "without a path"]);
     check("[server]\nbase_path = 'x'", &[], &["line 2", "`server.base_path`", "must begin with `/`"]);
@@ -145,6 +150,20 @@ fn tls_table_of_a_file_yields_to_a_variable() {
     let tls = |variables: &[_]| home.load(variables, &[]).expect("the configuration is valid").server.tls;
     assert_eq!(tls(&[]), TlsSetting::Files(TlsFiles { cert: "/c".into(), key: "/l".into() }));
     assert_eq!(tls(&[("GREENROOM_SERVER__TLS", "off")]), TlsSetting::Off);
+}
+
+#[test]
+fn approvals_are_set_by_files_and_variables() {
+    let rule = "[approvals]\ntimeout = '10min'\n[approvals.http]\nurl = 'http://127.0.0.1:1/a'\n\
+                [[approvals.rules]]\ncommand = 'git push*'\naction = 'deny'\nreason = 'reviews first'";
+    let variables = [("GREENROOM_APPROVALS__MODE", "edits"), ("GREENROOM_APPROVALS__LOOPS__SAME_CALL", "4")];
+    let approvals = ConfigTestHome::new("", rule).load(&variables, &[]).expect("the configuration is valid").approvals;
+    assert_eq!((approvals.mode, approvals.analyzer.as_str()), (Some(ApprovalMode::Edits), "rules"));
+    assert_eq!((approvals.timeout.whole_seconds(), approvals.loops.same_call), (600, 4));
+    assert_eq!(approvals.http.url, "http://127.0.0.1:1/a");
+    let [rule] = &approvals.rules[..] else { panic!("{:?}", approvals.rules) };
+    assert_eq!((rule.command.as_deref(), rule.action), (Some("git push*"), RuleAction::Deny));
+    assert_eq!(Config::with_data_dir("/x").approvals.mode, None);
 }
 
 #[test]

@@ -52,13 +52,15 @@ async fn repeated_initialize_changes_nothing() {
         image: image.map(str::to_owned),
         title: Some("mine".to_owned()),
         effort: None,
+        mode: None,
+        analyzer: None,
     };
     for request in [initialize(None), initialize(Some("debian"))] {
         let store = Arc::new(FaultyStore::default());
         let first_server = harness(store.clone());
         let (id, session) =
             first_server.directory.create(&request, Some("a".to_owned())).await.expect("the session is created");
-        let again = Relay { request: request.clone(), idempotency_key: Some("a".to_owned()) };
+        let again = Relay { request: request.clone(), idempotency_key: Some("a".to_owned()), requested_by: None };
         let accepted =
             session.send(again.clone()).await.expect("the actor is alive").expect("the repeated request is accepted");
         assert_eq!(accepted.seq, None);
@@ -66,8 +68,11 @@ async fn repeated_initialize_changes_nothing() {
         let session = second_server.open(id).await.expect("the session is restarted");
         session.send(again).await.expect("the actor is alive").expect("the repeated request is accepted");
         assert!(!second_server.events(id).await.iter().any(|event| event.body.name() == "set_model"));
-        let other =
-            Relay { request: ClientRequest::Start { task: "go".to_owned() }, idempotency_key: Some("a".to_owned()) };
+        let other = Relay {
+            request: ClientRequest::Start { task: "go".to_owned() },
+            idempotency_key: Some("a".to_owned()),
+            requested_by: None,
+        };
         assert_eq!(session.send(other).await.expect("the actor is alive"), Err(RequestError::IdReused("a".to_owned())));
     }
 }

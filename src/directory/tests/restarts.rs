@@ -79,7 +79,8 @@ async fn user_action_result_names_its_cause_after_restart() {
     let created = harness.create(None).await;
     let id = created.view.id;
     created.session.send(testkit::hello("b")).await.expect("the actor is alive").expect("the hello is accepted");
-    let run = || Relay { request: ClientRequest::Run { command: "make".into() }, idempotency_key: None };
+    let run =
+        || Relay { request: ClientRequest::Run { command: "make".into() }, idempotency_key: None, requested_by: None };
     created.session.send(run()).await.expect("the actor is alive").expect("the request is accepted");
     let user_action = harness.first_effect_field("user_action").await;
     *harness.store.panic_on_append.lock().expect("lock is never poisoned: no holder panics") = Some(id);

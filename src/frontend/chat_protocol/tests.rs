@@ -7,6 +7,7 @@ mod texts;
 
 fn event(source: EventSource, item: Option<&str>, body: impl Into<EventBody>) -> Event {
     Event {
+        risk: None,
         seq: 1,
         at: String::new(),
         source,

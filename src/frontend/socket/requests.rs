@@ -9,10 +9,13 @@ use greenroom_protocol::{
 };
 
 use super::{AttachedSession, FrontendSocket, SessionSource, SocketContext, session_restarting};
-use crate::session::{
-    RequestError, Session, SessionRequest,
-    messages::{End, Interrupt, Pause, Relay, RequestAccepted, RequestResult, Resume, Stop},
-    send_request,
+use crate::{
+    data::ClientName,
+    session::{
+        RequestError, Session, SessionRequest,
+        messages::{End, Interrupt, Pause, Relay, RequestAccepted, RequestResult, Resume, Stop},
+        send_request,
+    },
 };
 
 /// Largest number of requests in flight of one client. Further requests are rejected. Requests that
@@ -75,7 +78,10 @@ impl FrontendSocket {
             ClientRequest::Resume {} => send_to_session(session, Resume { idempotency_key: key }),
             ClientRequest::Stop {} => send_to_session(session, Stop { idempotency_key: key, reason: None }),
             ClientRequest::End {} => send_to_session(session, End { idempotency_key: key }),
-            request => send_to_session(session, Relay { request, idempotency_key: key }),
+            request => {
+                let requested_by = self.client_name.as_ref().map(ClientName::to_string);
+                send_to_session(session, Relay { request, idempotency_key: key, requested_by })
+            }
         };
         ctx.spawn(answer.into_actor(self).map(move |answer, socket, ctx| {
             socket.in_flight -= 1;

@@ -180,7 +180,7 @@ impl FrontendFixture {
 
 pub(super) async fn send_request(session: &Addr<Session>, request: ClientRequest) {
     session
-        .send(Relay { request, idempotency_key: None })
+        .send(Relay { request, idempotency_key: None, requested_by: None })
         .await
         .expect("the session runs")
         .expect("the request is accepted");

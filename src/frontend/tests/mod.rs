@@ -305,7 +305,7 @@ async fn hello_shows_the_state_on_disk() {
     let before = on_disk().await;
     fixture.store.gate_appends();
     let request = ClientRequest::Run { command: "ls".into() };
-    let answer = session.send(Relay { request, idempotency_key: None });
+    let answer = session.send(Relay { request, idempotency_key: None, requested_by: None });
     let answer = tokio::spawn(answer);
     tokio::time::sleep(Duration::from_millis(20)).await;
     let hello = TestClient::attach(&fixture.services, Some(id)).await.receive().await.expect("a hello");

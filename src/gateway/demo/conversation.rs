@@ -15,6 +15,8 @@ const PLAN_TOOL: &str = "plan";
 const USER_ACTION_PREFIX: &str = "[The user did this in the sandbox: ";
 /// Start of the agent's report about an interrupt. The user's text follows.
 const INTERRUPTED_PREFIX: &str = "[The user interrupted you here.]";
+/// Start of the built-in agent's result of a denied call.
+const DENIED_PREFIX: &str = "This call was denied";
 /// Start of the agent's list of attached files, after the user's text.
 const ATTACHMENTS_MARKER: &str = "\n\n[Attached files, in the workspace: ";
 
@@ -29,6 +31,8 @@ pub(super) struct DemoConversation {
     pub(super) steps: usize,
     /// Result of the newest tool call, except for plans.
     pub(super) result: String,
+    /// Number of model responses since that result.
+    pub(super) steps_since_result: usize,
     /// Tools that the agent offers.
     pub(super) tools: Vec<DemoTool>,
 }
@@ -53,7 +57,7 @@ impl DemoConversation {
         for message in items(&body["messages"]) {
             match message["role"].as_str() {
                 Some("assistant") => {
-                    conversation.steps += 1;
+                    conversation.add_responses(1);
                     let is_plan = |block: &&Value| block["name"] == PLAN_TOOL;
                     plans.extend(items(&message["content"]).iter().filter(is_plan).filter_map(|it| it["id"].as_str()));
                 }
@@ -65,7 +69,7 @@ impl DemoConversation {
                         match block["type"].as_str() {
                             Some("text") => conversation.add_user_text(&text(&block["text"])),
                             Some("tool_result") if !contains_id(&plans, &block["tool_use_id"]) => {
-                                conversation.result = text(&block["content"]);
+                                conversation.add_result(text(&block["content"]));
                             }
                             _ => {}
                         }
@@ -84,7 +88,7 @@ impl DemoConversation {
         for message in items(&body["messages"]) {
             match message["role"].as_str() {
                 Some("assistant") => {
-                    conversation.steps += 1;
+                    conversation.add_responses(1);
                     let is_plan = |call: &&Value| call["function"]["name"] == PLAN_TOOL;
                     plans.extend(
                         items(&message["tool_calls"]).iter().filter(is_plan).filter_map(|it| it["id"].as_str()),
@@ -92,7 +96,7 @@ impl DemoConversation {
                 }
                 Some("user") => conversation.add_user_text(&text(&message["content"])),
                 Some("tool") if !contains_id(&plans, &message["tool_call_id"]) => {
-                    conversation.result = text(&message["content"]);
+                    conversation.add_result(text(&message["content"]));
                 }
                 _ => {}
             }
@@ -112,14 +116,14 @@ impl DemoConversation {
             let is_message = matches!(item["type"].as_str(), None | Some("message"));
             let is_input = is_output || (is_message && item["role"] != "assistant");
             if is_output && !contains_id(&plans, &item["call_id"]) {
-                conversation.result = text(&item["output"]);
+                conversation.add_result(text(&item["output"]));
             } else if is_message && item["role"] == "user" {
                 match item["content"].as_array() {
                     Some(blocks) => blocks.iter().for_each(|block| conversation.add_user_text(&text(&block["text"]))),
                     None => conversation.add_user_text(&text(&item["content"])),
                 }
             } else if !is_input {
-                conversation.steps += usize::from(!in_response);
+                conversation.add_responses(usize::from(!in_response));
                 if item["name"] == PLAN_TOOL {
                     plans.extend(item["call_id"].as_str());
                 }
@@ -134,7 +138,7 @@ impl DemoConversation {
         let mut conversation = DemoConversation::default();
         for content in items(&body["contents"]) {
             if content["role"] == "model" {
-                conversation.steps += 1;
+                conversation.add_responses(1);
                 continue;
             }
             for part in items(&content["parts"]) {
@@ -142,12 +146,26 @@ impl DemoConversation {
                 if response.is_object() && response["name"] != PLAN_TOOL {
                     let output = &response["response"];
                     let named = ["output", "result", "content"].into_iter().find_map(|field| output[field].as_str());
-                    conversation.result = named.map_or_else(|| output.to_string(), str::to_owned);
+                    conversation.add_result(named.map_or_else(|| output.to_string(), str::to_owned));
                 }
                 conversation.add_user_text(&text(&part["text"]));
             }
         }
         conversation
+    }
+
+    /// Returns true if the newest call was denied, by a person or by a rule.
+    pub(super) fn is_denied(&self) -> bool {
+        self.result.starts_with(DENIED_PREFIX)
+    }
+
+    fn add_responses(&mut self, count: usize) {
+        self.steps += count;
+        self.steps_since_result += count;
+    }
+
+    fn add_result(&mut self, result: String) {
+        (self.result, self.steps_since_result) = (result, 0);
     }
 
     fn add_user_text(&mut self, text: &str) {
@@ -162,7 +180,7 @@ impl DemoConversation {
             self.task = user_text.trim().to_owned();
             self.tasks += usize::from(self.tasks == 0 || self.steps > 0);
             self.steps = 0;
-            self.result.clear();
+            self.add_result(String::new());
         }
     }
 }
@@ -261,6 +279,7 @@ mod tests {
             tasks: 2,
             steps: 1,
             result: "new".into(),
+            steps_since_result: 0,
             tools: vec![DemoTool { name: "run".into(), ..DemoTool::default() }],
         };
         for (route, body) in [

@@ -36,6 +36,8 @@ struct DemoScript {
     /// Task of an agent that offers only a tool of its own, which runs commands.
     command_task: Vec<DemoStep>,
     no_tools: Vec<DemoStep>,
+    /// After a call that was denied.
+    denied: Vec<DemoStep>,
     over: Vec<DemoStep>,
 }
 
@@ -59,9 +61,14 @@ pub(super) fn next_step(conversation: &DemoConversation) -> (DemoStep, Option<u3
         None if command_tool.is_some() => &SCRIPT.command_task,
         None => &SCRIPT.task,
     };
+    let (scene, at) = if conversation.is_denied() {
+        (&SCRIPT.denied, conversation.steps_since_result)
+    } else {
+        (scene, conversation.steps)
+    };
     // Plan steps are skipped if the agent offers no plan tool. A final step is then only text.
     let mut steps = scene.iter().filter(|step| step.tool != "plan" || offers("plan"));
-    let step = steps.nth(conversation.steps).unwrap_or(&SCRIPT.over[0]);
+    let step = steps.nth(at).unwrap_or(&SCRIPT.over[0]);
     let mut step = fill_step(step, &Placeholders::from_conversation(conversation, command));
     match command_tool {
         Some(tool) if step.tool == "run" => {
@@ -194,7 +201,8 @@ mod tests {
     fn at(task: &str, tasks: usize, steps: usize, result: &str, tools: &[&str]) -> DemoStep {
         let tools = tools.iter().map(|tool| json!({"name": tool, "input_schema": {"properties": {"command": {}}}}));
         let tools = DemoTool::offered(GatewayRoute::Messages, &tools.collect());
-        let conversation = DemoConversation { task: task.into(), tasks, steps, result: result.into(), tools };
+        let (task, result) = (task.into(), result.into());
+        let conversation = DemoConversation { task, tasks, steps, result, steps_since_result: 0, tools };
         next_step(&conversation).0
     }
 
@@ -248,6 +256,26 @@ mod tests {
         assert!(at("x", 1, 4, "exit 7\n", &TOOLS).say.contains("```\nexit 7\n```"));
         assert!(at("run: x", 1, 1, "{task}", &TOOLS).say.contains("```\n{task}\n```"));
         assert_eq!(at("slow: 3", 1, 0, "", &[]).say, "1 2 3 ");
+    }
+
+    #[test]
+    fn denied_call_ends_with_a_plan() {
+        let tools = DemoTool::offered(
+            GatewayRoute::Messages,
+            &json!([{"name": "run"}, {"name": "write"}, {"name": "plan"}, {"name": "finish"}]),
+        );
+        let step = |steps_since_result| {
+            let (task, result) = ("run: id".into(), "This call was denied and did not run: plan mode".into());
+            next_step(&DemoConversation { task, tasks: 1, steps: 3, result, steps_since_result, tools: tools.clone() })
+                .0
+        };
+        let (plan, end, over) = (step(0), step(1), step(2));
+        assert!(plan.tool == "plan" && plan.say.contains("did not run: plan mode"), "{plan:?}");
+        assert_eq!(
+            plan.input["content"],
+            "- [ ] Get the call allowed\n- [ ] Continue with: run: id\n- [ ] Report the output\n"
+        );
+        assert_eq!((end.tool.as_str(), over.tool.as_str()), ("finish", ""));
     }
 
     #[test]

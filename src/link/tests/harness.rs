@@ -241,7 +241,7 @@ impl LinkTestHarness {
     pub(super) async fn agent_with_turn(&self) -> WebSocketStream<UnixStream> {
         let socket = self.greeted_agent().await;
         let request = ClientRequest::Start { task: "go".to_owned() };
-        let start = Relay { request, idempotency_key: None };
+        let start = Relay { request, idempotency_key: None, requested_by: None };
         self.session.send(start).await.expect("the actor is alive").expect("the task is accepted");
         self.until_state(AgentState::Running).await;
         socket

@@ -5,6 +5,7 @@ use std::sync::atomic::Ordering::SeqCst;
 use futures::future::join_all;
 use greenroom_protocol::{
     Observation, RetryFrame,
+    action::EffortChoice,
     delta::RetryFrameKind,
     link::{AgentCommand, AgentReport, CancelHint, ReasoningEffort},
 };
@@ -33,7 +34,7 @@ impl RequestFixture {
 
     async fn request(&self, request: ClientRequest, key: Option<&str>) -> RequestResult {
         self.session
-            .send(Relay { request, idempotency_key: key.map(str::to_owned) })
+            .send(Relay { request, idempotency_key: key.map(str::to_owned), requested_by: None })
             .await
             .expect("session actor is running")
     }
@@ -107,9 +108,8 @@ async fn requests_without_content_have_a_limit_of_their_own() {
     let fixture = RequestFixture::idle().await;
     assert_eq!(code(fixture.request(say("work"), None).await), "accepted");
     assert_eq!(code(fixture.request(say(&"x".repeat(1 << 20)), None).await), "accepted");
-    let update_title = |n: usize| {
-        fixture.session.send(UpdateMetadata { title: Some(n.to_string()), archived: None, model: None, effort: None })
-    };
+    let update_title =
+        |n: usize| fixture.session.send(UpdateMetadata { title: Some(n.to_string()), ..UpdateMetadata::default() });
     let pause = |n: usize| {
         fixture.request(if n.is_multiple_of(2) { ClientRequest::Pause {} } else { ClientRequest::Resume {} }, None)
     };
@@ -191,7 +191,7 @@ async fn working_session(store: Arc<FaultyStore>) -> (Addr<Session>, String, mps
     let make_link: Box<LinkFactory> =
         Box::new(move |_, _, _| testkit::link_port(EffectRecorder(effect_tx.clone()).start().recipient()));
     let (_, session) = testkit::idle_session_with_link(store, make_link).await;
-    let relay = Relay { request: say("work"), idempotency_key: None };
+    let relay = Relay { request: say("work"), idempotency_key: None, requested_by: None };
     session.send(relay).await.expect("session actor is running").expect("request is accepted");
     let turn = loop {
         let effect = effects.recv().await.expect("the prompt is delivered");
@@ -261,7 +261,7 @@ async fn failed_record_is_repeated_with_next_append() {
     let (id, session) = testkit::idle_session(store.clone()).await;
     store.fail_next_append.store(true, SeqCst);
     // The session decides about both before the first append fails.
-    let updates = session.send(UpdateMetadata { title: Some("new".into()), archived: None, model: None, effort: None });
+    let updates = session.send(UpdateMetadata { title: Some("new".into()), ..UpdateMetadata::default() });
     let (durable, _) = oneshot::channel();
     let thought = Observation { kind: ObservationKind::Think { partial: false }, content: "hm".into() };
     let reports = vec![AgentReport::Event { item: None, body: thought.into() }];
@@ -338,6 +338,8 @@ async fn effort_changes_without_the_model() {
         image: None,
         title: None,
         effort,
+        mode: None,
+        analyzer: None,
     };
     let view = async || fixture.session.send(GetView).await.expect("session actor is running");
     let before = view().await;

@@ -48,7 +48,7 @@ impl ReportFixture {
 
     async fn request(&self, request: ClientRequest) {
         self.session
-            .send(Relay { request, idempotency_key: None })
+            .send(Relay { request, idempotency_key: None, requested_by: None })
             .await
             .expect("session actor is running")
             .expect("request is accepted");
@@ -160,7 +160,7 @@ async fn unknown_kind_cannot_forge_event_fields() {
 async fn long_text_of_any_kind_is_stored_whole() {
     let fixture = ReportFixture::new().await;
     let long = format!("BEGIN{}END", "ä".repeat(CONTENT_LIMIT));
-    let items = vec![PlanItem { text: "one".into(), done: false }];
+    let items = vec![PlanItem { text: "one".into(), done: false, state: None }];
     for (n, kind) in (1..).zip([
         ObservationKind::Message { partial: false },
         ObservationKind::Think { partial: true },
@@ -226,15 +226,20 @@ async fn approval_request_with_long_text_is_published() {
     let message = ClientRequest::Message { content: "go".into(), mode: Default::default(), attachments: Vec::new() };
     fixture
         .session
-        .send(Relay { request: message, idempotency_key: None })
+        .send(Relay { request: message, idempotency_key: None, requested_by: None })
         .await
         .expect("session actor is running")
         .expect("request is accepted");
     let confirm = ObservationKind::Confirm {
         request: "r".into(),
         action: "run".into(),
-        risk: "high".into(),
+        risk: None,
         options: Vec::new(),
+        choices: Vec::new(),
+        asked_by: None,
+        call: None,
+        editable: false,
+        diff: None,
     };
     fixture.report(1, vec![observation(confirm, &"why ".repeat(CONTENT_LIMIT))]).await;
     let view = fixture.session.send(GetView).await.expect("session actor is running");
@@ -269,7 +274,7 @@ async fn error_of_failed_turn_is_truncated() {
     let message = ClientRequest::Message { content: "go".into(), mode: Default::default(), attachments: Vec::new() };
     fixture
         .session
-        .send(Relay { request: message, idempotency_key: None })
+        .send(Relay { request: message, idempotency_key: None, requested_by: None })
         .await
         .expect("session actor is running")
         .expect("request is accepted");
@@ -350,7 +355,8 @@ async fn sandbox_exit_during_restart_is_no_failure() {
         .request(ClientRequest::Message { content: "go".into(), mode: Default::default(), attachments: Vec::new() })
         .await;
     fixture.request(ClientRequest::Interrupt {}).await;
-    let second = fixture.session.send(Relay { request: ClientRequest::Interrupt {}, idempotency_key: None });
+    let second =
+        fixture.session.send(Relay { request: ClientRequest::Interrupt {}, idempotency_key: None, requested_by: None });
     let exit = SandboxExit { code: Some(137), out_of_memory: true, stderr_tail: String::new() };
     fixture.session.do_send(SandboxLost { exit });
     second.await.expect("session actor is running").expect("request is accepted");

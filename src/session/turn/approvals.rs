@@ -1,92 +1,243 @@
-//! Open approval requests of the agent.
+//! Rules for approval requests: opened by the agent, ended by a person, the policy or the end of
+//! the work.
 
-use greenroom_protocol::link::MAX_OPEN_APPROVALS;
-use serde::{Deserialize, Serialize};
+mod open;
 
-/// Ids of the open approval requests, oldest first.
-///
-/// Bound: [`MAX_OPEN_APPROVALS`], which agents keep. When full: the oldest is withdrawn.
-#[derive(Debug, Clone, PartialEq, Eq, Default, Serialize, Deserialize)]
-#[serde(from = "Option<StoredApprovals>", into = "Option<StoredApprovals>")]
-pub(super) struct OpenApprovals(Vec<String>);
+use greenroom_protocol::{
+    Action, EventSource, ObservationKind,
+    action::ApprovalDecision,
+    approval::{ApprovalChoiceKind, DecidedBy},
+    link::AgentCommand,
+};
+use serde_json::Value;
 
-/// Stored form. Earlier versions hold one request at most, and read any other form as an error.
-#[derive(Serialize, Deserialize)]
-#[serde(untagged)]
-enum StoredApprovals {
-    One(String),
-    Several(Vec<String>),
+pub use self::open::{OpenApproval, OpenApprovals};
+use super::{RequestError, SessionState, observation};
+use crate::{
+    approvals::ApprovalRule,
+    session::transition::{DecisionContext, Transition},
+};
+
+/// Number of rules that people have added to one session. Bound: 64. When full: a choice that
+/// adds another is rejected.
+const MAX_SESSION_RULES: usize = 64;
+
+/// Answer of the policy to an approval request.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct PolicyAnswer {
+    pub request: String,
+    pub decision: ApprovalDecision,
+    /// Part of the policy that decided.
+    pub who: String,
+    pub reason: Option<String>,
 }
 
-impl From<Option<StoredApprovals>> for OpenApprovals {
-    fn from(stored: Option<StoredApprovals>) -> OpenApprovals {
-        OpenApprovals(match stored {
-            None => Vec::new(),
-            Some(StoredApprovals::One(request)) => vec![request],
-            Some(StoredApprovals::Several(requests)) => requests,
-        })
+/// Person's answer to an approval request.
+#[derive(Debug, Clone, PartialEq)]
+pub struct ApprovalReply {
+    pub request: String,
+    pub decision: ApprovalDecision,
+    pub reason: Option<String>,
+    /// Id of a choice. `None`: the first choice of `decision`'s kind.
+    pub choice: Option<String>,
+    /// Arguments that replace those of the call.
+    pub input: Option<Value>,
+    /// Browser or token of the person, if known.
+    pub who: Option<String>,
+}
+
+/// Scope of the rule that a choice adds.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum RuleScope {
+    Session,
+    Project,
+}
+
+impl SessionState {
+    /// Returns true if the agent's calls may run: a turn runs and is not being interrupted.
+    pub fn is_turn_active(&self) -> bool {
+        self.turn.is_some() && self.interrupting.is_none()
     }
-}
 
-impl From<OpenApprovals> for Option<StoredApprovals> {
-    fn from(OpenApprovals(mut requests): OpenApprovals) -> Option<StoredApprovals> {
-        match requests.len() {
-            0 | 1 => requests.pop().map(StoredApprovals::One),
-            _ => Some(StoredApprovals::Several(requests)),
+    /// Returns the open requests, oldest first.
+    pub fn open_approvals(&self) -> &[OpenApproval] {
+        self.open_approvals.all()
+    }
+
+    /// Returns the rules that people have added to the session.
+    pub fn session_rules(&self) -> &[ApprovalRule] {
+        &self.session_rules
+    }
+
+    /// Opens an approval request of the running turn, or answers it at once.
+    ///
+    /// Any other request would stay open for ever: the agent has not noticed yet that its turn is
+    /// over or is being interrupted. Such a request is withdrawn.
+    pub(super) fn approval_requested(
+        &mut self,
+        approval: OpenApproval,
+        answer: Option<PolicyAnswer>,
+        d: &mut Transition,
+    ) {
+        if !self.is_turn_active() {
+            return push_withdrawn(approval, d);
+        }
+        // The agent may repeat a request after the call has changed.
+        if let Some(oldest) = self.open_approvals.add(approval) {
+            push_withdrawn(oldest, d);
+        }
+        if let Some(answer) = answer {
+            self.answer_by_policy(answer, d);
         }
     }
-}
 
-impl OpenApprovals {
-    pub(super) fn is_empty(&self) -> bool {
-        self.0.is_empty()
+    /// Answers the requests that the policy no longer asks about.
+    pub(super) fn answer_all_by_policy(&mut self, answers: Vec<PolicyAnswer>, d: &mut Transition) {
+        answers.into_iter().for_each(|answer| self.answer_by_policy(answer, d));
     }
 
-    /// Adds a request. A repeated request is open once.
-    pub(super) fn add(&mut self, request: String) {
-        if !self.0.contains(&request) {
-            self.0.push(request);
-            self.0.drain(..self.0.len().saturating_sub(MAX_OPEN_APPROVALS));
+    fn answer_by_policy(&mut self, answer: PolicyAnswer, d: &mut Transition) {
+        let PolicyAnswer { request, decision, who, reason } = answer;
+        let Some(approval) = self.open_approvals.remove(&request) else { return };
+        let confirmed = ObservationKind::Confirmed {
+            request: request.clone(),
+            decision,
+            by: Some(DecidedBy::Policy),
+            who: Some(who),
+            reason: reason.clone(),
+            rule: None,
+            edited: false,
+            withdrawn: false,
+        };
+        d.push_event(EventSource::Server, None, approval.item, observation(confirmed));
+        self.deliver(AgentCommand::Answer { request, decision, reason, input: None }, d);
+    }
+
+    /// Denies the requests that have been open for `timeout_ms`.
+    pub(super) fn deny_overdue(&mut self, timeout_ms: i64, context: DecisionContext<'_>, d: &mut Transition) {
+        let is_overdue = |approval: &&OpenApproval| approval.since_ms.saturating_add(timeout_ms) <= context.now_ms;
+        let overdue: Vec<_> = self.open_approvals().iter().filter(is_overdue).cloned().collect();
+        for OpenApproval { request, .. } in overdue {
+            let reason = Some("nobody decided in time".to_owned());
+            let (decision, who) = (ApprovalDecision::Deny, "timeout".to_owned());
+            self.answer_by_policy(PolicyAnswer { request, decision, who, reason }, d);
         }
     }
 
-    /// Removes a request. Returns true if it was open.
-    pub(super) fn remove(&mut self, request: &str) -> bool {
-        let open = self.0.len();
-        self.0.retain(|other| other != request);
-        self.0.len() < open
+    /// Ends all open requests without a decision.
+    pub(super) fn withdraw_approvals(&mut self, d: &mut Transition) {
+        for approval in self.open_approvals.take_all() {
+            push_withdrawn(approval, d);
+        }
     }
 
-    pub(super) fn withdraw_all(&mut self) {
-        self.0.clear();
+    /// Returns the scope of the rule that an answer adds, and the rule.
+    ///
+    /// # Errors
+    /// Returns an error if the answer does not fit an open request. [`SessionInput::Confirm`] then
+    /// returns the same error.
+    ///
+    /// [`SessionInput::Confirm`]: super::SessionInput::Confirm
+    pub fn rule_of_answer(&self, answer: &ApprovalReply) -> Result<Option<(RuleScope, ApprovalRule)>, RequestError> {
+        self.check_open()?;
+        let approval = self.open_approvals.find(&answer.request);
+        let approval = approval.ok_or_else(|| RequestError::NoRequest(answer.request.clone()))?;
+        if answer.input.is_some() {
+            if !approval.editable {
+                return Err(RequestError::BadArgs(format!(
+                    "the call of request `{}` cannot be edited; answer without `input`",
+                    answer.request
+                )));
+            }
+            if answer.decision == ApprovalDecision::Deny {
+                return Err(RequestError::BadArgs("a denied call takes no `input`; leave it out".to_owned()));
+            }
+        }
+        let choice = approval.choice_of(answer)?;
+        let scope = match choice.as_str() {
+            open::SESSION => RuleScope::Session,
+            open::PROJECT => RuleScope::Project,
+            _ => return Ok(None),
+        };
+        let full = scope == RuleScope::Session && self.session_rules.len() >= MAX_SESSION_RULES;
+        match approval.rule.clone() {
+            Some(rule) if full && !self.session_rules.contains(&rule) => Err(RequestError::BadArgs(format!(
+                "the session has {MAX_SESSION_RULES} rules, and no room for another; remove one, or choose `once`"
+            ))),
+            rule => Ok(rule.map(|rule| (scope, rule))),
+        }
+    }
+
+    pub(super) fn confirm(&mut self, answer: ApprovalReply, d: &mut Transition) -> Result<(), RequestError> {
+        let added = self.rule_of_answer(&answer)?;
+        let ApprovalReply { request, decision, reason, choice, input, who } = answer;
+        let Some(approval) = self.open_approvals.remove(&request) else {
+            return Err(RequestError::NoRequest(request));
+        };
+        let action = Action::Confirm {
+            request: request.clone(),
+            decision,
+            reason: reason.clone(),
+            choice,
+            input: input.clone(),
+        };
+        let cause = d.push_event(EventSource::User, None, None, action);
+        let confirmed = ObservationKind::Confirmed {
+            request: request.clone(),
+            decision,
+            by: Some(DecidedBy::Person),
+            who,
+            reason: reason.clone(),
+            rule: added.as_ref().map(|(scope, rule)| open::rule_in_words(rule, *scope)),
+            edited: input.is_some(),
+            withdrawn: false,
+        };
+        d.push_event(EventSource::Server, Some(cause), approval.item, observation(confirmed));
+        if let Some((RuleScope::Session, rule)) = &added
+            && !self.session_rules.contains(rule)
+        {
+            self.session_rules.push(rule.clone());
+        }
+        // The rule is the server's: the agent asks again, and the policy answers.
+        let decision = if added.is_some() { ApprovalDecision::Allow } else { decision };
+        self.deliver(AgentCommand::Answer { request, decision, reason, input }, d);
+        Ok(())
+    }
+
+    /// Removes a rule of the session. The index is that of [`SessionState::session_rules`].
+    pub(super) fn remove_rule(&mut self, index: usize) -> Result<(), RequestError> {
+        if index >= self.session_rules.len() {
+            return Err(RequestError::BadArgs(format!(
+                "the session has no rule {index}; it has {}, counted from 0",
+                self.session_rules.len()
+            )));
+        }
+        self.session_rules.remove(index);
+        Ok(())
     }
 }
 
-#[cfg(test)]
-mod tests {
-    use super::*;
+/// Adds the event that a request ended without a decision.
+fn push_withdrawn(approval: OpenApproval, d: &mut Transition) {
+    let withdrawn = ObservationKind::Confirmed {
+        request: approval.request,
+        decision: ApprovalDecision::Deny,
+        by: None,
+        who: None,
+        reason: None,
+        rule: None,
+        edited: false,
+        withdrawn: true,
+    };
+    d.push_event(EventSource::Server, None, approval.item, observation(withdrawn));
+}
 
-    fn check_stored(requests: &[&str], stored: &str) {
-        let approvals = OpenApprovals(requests.iter().map(|request| (*request).to_owned()).collect());
-        assert_eq!(serde_json::to_string(&approvals).expect("approvals serialize"), stored);
-        assert_eq!(serde_json::from_str::<OpenApprovals>(stored).expect("approvals deserialize"), approvals);
-    }
-
-    #[test]
-    fn single_request_is_stored_as_by_earlier_versions() {
-        check_stored(&[], "null");
-        check_stored(&["r"], r#""r""#);
-        check_stored(&["r", "s"], r#"["r","s"]"#);
-    }
-
-    #[test]
-    fn oldest_of_too_many_requests_is_withdrawn() {
-        let mut approvals = OpenApprovals::default();
-        for n in 0..=MAX_OPEN_APPROVALS {
-            approvals.add(n.to_string());
-            approvals.add(n.to_string());
-        }
-        assert!(!approvals.remove("0") && approvals.remove("1"));
-        assert_eq!(approvals.0.len(), MAX_OPEN_APPROVALS - 1);
+/// Returns the decision that a choice of this kind means. `None` for a kind of a newer version.
+fn decision_of(kind: &ApprovalChoiceKind) -> Option<ApprovalDecision> {
+    match kind {
+        ApprovalChoiceKind::AllowOnce => Some(ApprovalDecision::Allow),
+        ApprovalChoiceKind::AllowAlways => Some(ApprovalDecision::AllowAlways),
+        ApprovalChoiceKind::RejectOnce | ApprovalChoiceKind::RejectAlways => Some(ApprovalDecision::Deny),
+        ApprovalChoiceKind::Unknown(_) => None,
     }
 }

@@ -1,14 +1,15 @@
 //! Rules for client requests, and for the sweeper's requests.
 
 use greenroom_protocol::{
-    Action, EventSource, Observation, ObservationKind,
-    action::{ApprovalDecision, MessageMode},
+    Action, EventSource, Observation,
+    action::MessageMode,
     link::{AgentCommand, AgentSettings},
     observation::{EscalationStep, QueueItem, SandboxPhase},
+    plan::plan_observation,
 };
 
 use super::{
-    QueuedMessage, RequestError, SandboxState, SessionState, SteeringMessage, UserAction, observation, sandbox_phase,
+    ModeChange, QueuedMessage, RequestError, SandboxState, SessionState, SteeringMessage, UserAction, sandbox_phase,
     start_sandbox,
 };
 use crate::session::{
@@ -223,25 +224,6 @@ impl SessionState {
         }
     }
 
-    pub(super) fn confirm(
-        &mut self,
-        request: String,
-        decision: ApprovalDecision,
-        reason: Option<String>,
-        d: &mut Transition,
-    ) -> Result<(), RequestError> {
-        self.check_open()?;
-        if !self.open_approvals.remove(&request) {
-            return Err(RequestError::NoRequest(request));
-        }
-        let action = Action::Confirm { request: request.clone(), decision, reason: reason.clone() };
-        let cause = d.push_event(EventSource::User, None, None, action);
-        let confirmed = observation(ObservationKind::Confirmed { request: request.clone(), decision });
-        d.push_event(EventSource::Server, Some(cause), None, confirmed);
-        self.deliver(AgentCommand::Answer { request, decision, reason }, d);
-        Ok(())
-    }
-
     pub(super) fn edit_queue(&mut self, item: &str, content: Option<String>, remove: bool) -> Result<(), RequestError> {
         self.check_open()?;
         let at = self.queue.iter().position(|queued| queued.item.item == item);
@@ -262,7 +244,12 @@ impl SessionState {
         Ok(())
     }
 
-    pub(super) fn set_model(&mut self, settings: AgentSettings, d: &mut Transition) -> Result<(), RequestError> {
+    pub(super) fn set_model(
+        &mut self,
+        settings: AgentSettings,
+        mode: Option<ModeChange>,
+        d: &mut Transition,
+    ) -> Result<(), RequestError> {
         self.check_open()?;
         self.budget_spent = false;
         d.push_event(
@@ -271,11 +258,17 @@ impl SessionState {
             None,
             Action::SetModel { model: settings.model.clone(), effort: settings.effort },
         );
-        if self.boot.is_some() {
-            // Only the newest settings matter, and commands for a paused agent would accumulate.
-            self.outgoing.retain(|frame| !matches!(frame.command, AgentCommand::Settings(_)));
-            self.deliver(AgentCommand::Settings(settings), d);
+        if let Some(change) = mode {
+            self.change_mode(change, d);
         }
+        self.deliver_settings(settings, d);
+        Ok(())
+    }
+
+    /// Records a plan that the user saved.
+    pub(super) fn plan_saved(&self, path: String, markdown: String, d: &mut Transition) -> Result<(), RequestError> {
+        self.check_open()?;
+        d.push_event(EventSource::User, None, None, plan_observation(path, markdown));
         Ok(())
     }
 

@@ -93,7 +93,7 @@ impl SessionState {
         if turn_lost {
             self.turn_failed = self.interrupting.is_none();
             self.turn = None;
-            self.open_approvals.withdraw_all();
+            self.withdraw_approvals(d);
             d.turn_is_over = true;
         }
         if user_action_lost {
@@ -142,7 +142,7 @@ impl SessionState {
     ) {
         if self.turn.take_if(|running| running.id == turn).is_some() {
             self.drop_commands_of(turn);
-            self.open_approvals.withdraw_all();
+            self.withdraw_approvals(d);
             d.turn_is_over = true;
             if self.budget_spent {
                 // No failure: the state's reason reports it. Queued messages would end the same
@@ -196,14 +196,6 @@ impl SessionState {
 
     pub(super) fn command_accepted(&mut self, command: &str) {
         self.outgoing.retain(|frame| frame.id != command);
-    }
-
-    /// Opens an approval request of the running turn. Any other request would stay open for ever:
-    /// the agent has not noticed yet that its turn is over or is being interrupted.
-    pub(super) fn approval_requested(&mut self, request: String) {
-        if self.turn.is_some() && self.interrupting.is_none() {
-            self.open_approvals.add(request);
-        }
     }
 
     pub(super) fn steer_missed(&mut self, command: &str) {

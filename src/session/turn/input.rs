@@ -2,12 +2,12 @@
 
 use greenroom_protocol::{
     Action,
-    action::{ApprovalDecision, MessageMode},
+    action::MessageMode,
     link::{AgentSettings, WorkOutcome},
     observation::SandboxPhase,
 };
 
-use super::QuotaExceeded;
+use super::{ApprovalReply, ModeChange, OpenApproval, PolicyAnswer, QuotaExceeded};
 use crate::sandbox::{SandboxExit, SandboxIsolation};
 
 /// Input of the rules: a request, a report or a timer.
@@ -31,10 +31,10 @@ pub enum SessionInput {
         reason: Option<String>,
     },
     End,
-    Confirm {
-        request: String,
-        decision: ApprovalDecision,
-        reason: Option<String>,
+    Confirm(ApprovalReply),
+    /// Removes a rule of the session.
+    RemoveRule {
+        index: usize,
     },
     EditQueue {
         item: String,
@@ -45,6 +45,15 @@ pub enum SessionInput {
         settings: AgentSettings,
         /// New title. The rules ignore the title, which changes together with the model.
         title: Option<String>,
+        /// New analyzer, which the rules ignore too.
+        analyzer: Option<String>,
+        mode: Option<ModeChange>,
+    },
+    SetMode {
+        settings: AgentSettings,
+        change: ModeChange,
+        /// Message that is queued in the same step.
+        message: Option<String>,
     },
     SetBudget {
         usd: Option<f64>,
@@ -52,6 +61,11 @@ pub enum SessionInput {
     /// Ends a process that a command left behind.
     KillProcess {
         pid: i32,
+    },
+    /// The user saved the agent's plan.
+    PlanSaved {
+        path: String,
+        markdown: String,
     },
     /// Start of a stopped sandbox for a terminal.
     StartForTerminal,
@@ -91,9 +105,20 @@ pub enum SessionInput {
     SteerMissed {
         command: String,
     },
-    /// Approval request of the agent.
+    /// Approval request of the agent. `answer` is set if the policy does not ask.
     ApprovalRequested {
-        request: String,
+        approval: OpenApproval,
+        answer: Option<PolicyAnswer>,
+    },
+    /// Open requests that the policy no longer asks about.
+    PolicyAnswered(Vec<PolicyAnswer>),
+    /// The oldest request may have been open for its time limit, in milliseconds.
+    ApprovalsDue {
+        timeout_ms: i64,
+    },
+    /// The agent repeats itself. `what` names the repetition.
+    LoopNoted {
+        what: String,
     },
     /// List of the processes that commands left behind.
     LeftoversReported {

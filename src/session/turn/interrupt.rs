@@ -39,7 +39,7 @@ impl SessionState {
             self.unpause_sandbox(d);
         }
         self.drop_user_actions("the user action was interrupted before it began", d);
-        self.open_approvals.withdraw_all();
+        self.withdraw_approvals(d);
         self.interrupting = Some(PendingInterrupt {
             step: EscalationStep::Cancel,
             since_ms: context.now_ms,
@@ -116,7 +116,7 @@ impl SessionState {
         }
         self.terminals.clear();
         self.outgoing.clear();
-        self.open_approvals.withdraw_all();
+        self.withdraw_approvals(d);
         if self.interrupting.is_none() && !what.is_empty() {
             // The cause is the first event of this transition.
             let cause = context.tail + 1;

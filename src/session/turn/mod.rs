@@ -6,7 +6,8 @@
 //! - `leftovers`: processes that commands left behind.
 //! - `terminals`: the sandbox of terminals, and their end.
 //! - `quota`: a session beyond a disk quota.
-//! - `interrupt`: the steps of an interrupt, and the receipt. `approvals`: open approval requests.
+//! - `interrupt`: the steps of an interrupt, and the receipt.
+//! - `approvals`: approval requests. `modes`: the mode. `loops`: an agent that repeats itself.
 //! - `dedup_cache`: idempotency keys.
 //!
 //! [`SessionState::decide`] maps each [`SessionInput`] to a [`Transition`] or to a
@@ -27,6 +28,8 @@ mod external_inputs;
 mod input;
 mod interrupt;
 mod leftovers;
+mod loops;
+mod modes;
 mod queue_limits;
 mod quota;
 mod terminals;
@@ -44,8 +47,10 @@ use serde::{Deserialize, Serialize};
 
 use self::approvals::OpenApprovals;
 pub use self::{
+    approvals::{ApprovalReply, OpenApproval, PolicyAnswer, RuleScope},
     dedup_cache::{IdempotencyKey, request_digest},
     input::SessionInput,
+    modes::ModeChange,
     quota::QuotaExceeded,
 };
 use super::{
@@ -54,6 +59,7 @@ use super::{
     transition::{DecisionContext, Escalation, Transition},
 };
 use crate::{
+    approvals::ApprovalRule,
     sandbox::VolumeWarning,
     store::{OpaqueState, Seq},
 };
@@ -72,8 +78,9 @@ const QUOTA_EXCEEDED: &str = "quota";
 /// action or a start of the sandbox keeps the reason, so neither is taken for another failure.
 const TURN_FAILED: &str = "failed";
 
-/// State of a session beside its events. Stored in the session record.
-#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+/// State of a session beside its events. Stored in the session record. The default is the state of
+/// a new session: its sandbox is starting.
+#[derive(Debug, Clone, PartialEq, Default, Serialize, Deserialize)]
 pub struct SessionState {
     #[serde(rename = "life")]
     sandbox_state: SandboxState,
@@ -84,8 +91,11 @@ pub struct SessionState {
     /// User actions that are queued behind `user_action`, in order.
     #[serde(rename = "acts")]
     queued_user_actions: VecDeque<UserAction>,
-    #[serde(default, rename = "confirm")]
+    #[serde(flatten)]
     open_approvals: OpenApprovals,
+    /// Rules that people have added to the session.
+    #[serde(default, rename = "rules", skip_serializing_if = "Vec::is_empty")]
+    session_rules: Vec<ApprovalRule>,
     interrupting: Option<PendingInterrupt>,
     /// Messages for later turns.
     queue: VecDeque<QueuedMessage>,
@@ -140,9 +150,10 @@ pub struct SessionState {
 }
 
 /// State of the sandbox that a session should have.
-#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+#[derive(Debug, Clone, PartialEq, Eq, Default, Serialize, Deserialize)]
 enum SandboxState {
     /// The sandbox is starting.
+    #[default]
     Starting,
     Up,
     Paused,
@@ -205,36 +216,6 @@ struct PendingInterrupt {
     what: Vec<String>,
     /// Set if the partial text of an interrupted item was kept.
     partial: bool,
-}
-
-impl Default for SessionState {
-    /// Returns the state of a new session: its sandbox is starting.
-    fn default() -> SessionState {
-        SessionState {
-            sandbox_state: SandboxState::Starting,
-            turn: None,
-            user_action: None,
-            queued_user_actions: VecDeque::new(),
-            open_approvals: OpenApprovals::default(),
-            interrupting: None,
-            queue: VecDeque::new(),
-            queue_paused: false,
-            steering: Vec::new(),
-            outgoing: Vec::new(),
-            boot: None,
-            sandbox_starting: false,
-            idle_reason: None,
-            unpause_failed: false,
-            budget_spent: false,
-            quota_exceeded: false,
-            turn_failed: false,
-            leftovers: Vec::new(),
-            terminals: Vec::new(),
-            name_counter: 0,
-            dedup_cache: VecDeque::new(),
-            digests: VecDeque::new(),
-        }
-    }
 }
 
 impl SessionState {
@@ -349,9 +330,13 @@ impl SessionState {
             SessionInput::Resume => self.resume(&mut d)?,
             SessionInput::Stop { reason } => self.stop(reason, context, &mut d)?,
             SessionInput::End => self.end(context, &mut d)?,
-            SessionInput::Confirm { request, decision, reason } => self.confirm(request, decision, reason, &mut d)?,
+            SessionInput::Confirm(answer) => self.confirm(answer, &mut d)?,
+            SessionInput::RemoveRule { index } => self.remove_rule(index)?,
             SessionInput::EditQueue { item, content, remove } => self.edit_queue(&item, content, remove)?,
-            SessionInput::SetModel { settings, .. } => self.set_model(settings, &mut d)?,
+            SessionInput::SetModel { settings, mode, .. } => self.set_model(settings, mode, &mut d)?,
+            SessionInput::SetMode { settings, change, message } => {
+                self.set_mode(settings, change, message, context, &mut d)?
+            }
             SessionInput::SetBudget { usd } => self.set_budget(usd, &mut d)?,
             SessionInput::PauseIdle { reason } => self.pause_idle(reason, &mut d)?,
             SessionInput::StopIdle { .. } if self.has_work() || !self.open_approvals.is_empty() => {
@@ -383,10 +368,14 @@ impl SessionState {
             }
             SessionInput::Steered { command } => self.steered(&command, &mut d),
             SessionInput::SteerMissed { command } => self.steer_missed(&command),
-            SessionInput::ApprovalRequested { request } => self.approval_requested(request),
+            SessionInput::ApprovalRequested { approval, answer } => self.approval_requested(approval, answer, &mut d),
+            SessionInput::PolicyAnswered(answers) => self.answer_all_by_policy(answers, &mut d),
+            SessionInput::ApprovalsDue { timeout_ms } => self.deny_overdue(timeout_ms, context, &mut d),
+            SessionInput::LoopNoted { what } => self.loop_noted(&what, &mut d),
             SessionInput::BudgetSpent { why } => self.budget_spent(why, &mut d),
             SessionInput::KillProcess { pid } => self.kill_process(pid, &mut d)?,
             SessionInput::LeftoversReported { pids } => self.leftovers_reported(pids, context, &mut d),
+            SessionInput::PlanSaved { path, markdown } => self.plan_saved(path, markdown, &mut d)?,
             SessionInput::StartForTerminal => self.start_for_terminal(&mut d)?,
             SessionInput::TerminalsListed { names } => self.terminals_listed(names),
             SessionInput::QuotaExceeded(exceeded) => self.quota_exceeded(exceeded, context, &mut d),

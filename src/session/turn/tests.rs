@@ -8,6 +8,7 @@ mod failed_turns;
 mod idempotency_keys;
 mod interrupts;
 mod leftovers;
+mod modes;
 mod pauses;
 mod queue_limits;
 mod quota;
@@ -17,6 +18,7 @@ mod terminals;
 use greenroom_protocol::{
     EventBody,
     action::{ApprovalDecision, MessageMode},
+    approval::DecidedBy,
     link::{AgentSettings, ProviderApi, WorkOutcome},
 };
 
@@ -81,6 +83,14 @@ fn event_text(body: &EventBody) -> String {
             }
             ObservationKind::Sandbox { phase, .. } => format!("sandbox {phase:?}"),
             ObservationKind::Error { code, .. } => format!("error {code}"),
+            ObservationKind::Confirmed { withdrawn: true, .. } => "withdrawn".to_owned(),
+            ObservationKind::Confirmed { decision: ApprovalDecision::Deny, who: Some(who), .. } => {
+                format!("denied by {who}")
+            }
+            ObservationKind::Confirmed { by: Some(DecidedBy::Policy), who: Some(who), .. } => {
+                format!("allowed by {who}")
+            }
+            ObservationKind::Notice { code, .. } => format!("notice {code}"),
             _ => body.name().to_owned(),
         },
         EventBody::Action(_) | EventBody::Opaque(_) => format!("{}!", body.name()),
@@ -183,7 +193,13 @@ fn settings() -> AgentSettings {
         takes_images: false,
         context_limit: None,
         orphan_after_s: None,
+        plan_path: None,
+        mode: None,
     }
+}
+
+fn set_model() -> SessionInput {
+    SessionInput::SetModel { settings: settings(), title: None, analyzer: None, mode: None }
 }
 
 /// Inputs of a session with a running turn. Names are numbered in one sequence: `message-1`,
@@ -409,7 +425,6 @@ fn ended_work_is_not_delivered_again() {
 #[test]
 fn late_reports_of_ended_turn_have_no_effect() {
     let late = [
-        SessionInput::ApprovalRequested { request: "r".into() },
         SessionInput::Steered { command: "command-5".into() },
         SessionInput::SteerMissed { command: "command-5".into() },
         turn_ended(2, WorkOutcome::Done),
@@ -438,7 +453,7 @@ fn late_reports_of_ended_turn_have_no_effect() {
 
 #[test]
 fn model_change_is_recorded_and_delivered() {
-    let change = || SessionInput::SetModel { settings: settings(), title: None };
+    let change = || set_model();
     check(&[SessionInput::SessionCreated], change(), AgentState::Starting, &["set_model!"], &[]);
     check(&[SessionInput::SessionCreated, up()], change(), AgentState::Idle, &["set_model!"], &["settings"]);
 }

@@ -273,6 +273,8 @@ fn lost_record(id: SessionId) -> SessionRecord {
         agent: String::new(),
         model: String::new(),
         effort: None,
+        mode: None,
+        analyzer: None,
         image: None,
         sandbox: String::new(),
         sandbox_uid: None,

@@ -11,6 +11,7 @@ use super::{
 };
 
 mod admin;
+mod approvals;
 mod browsers;
 mod contents;
 mod events;
@@ -25,9 +26,10 @@ pub(super) mod sockets;
 mod terminals;
 
 /// Returns all documented routes.
-pub(super) fn documented() -> [DocumentedRoutes; 11] {
+pub(super) fn documented() -> [DocumentedRoutes; 12] {
     [
         sessions::documented(),
+        approvals::documented(),
         events::documented(),
         export::documented(),
         search::documented(),

@@ -1,11 +1,13 @@
 //! Options for clients: what a client can offer its user.
 
 use actix_web::{HttpResponse, web::Data};
-use greenroom_protocol::link::ReasoningEffort;
+use greenroom_protocol::{approval::ApprovalMode, link::ReasoningEffort};
 use serde::Serialize;
+use strum::VariantArray;
 
 use crate::{
-    api_schema::ReasoningEffortSchema,
+    api_schema::{ApprovalModeSchema, ReasoningEffortSchema},
+    config::FileTypePattern,
     directory::AGENT,
     gateway::ModelChoice,
     web::{error::ApiResult, route_table::documented_routes, state::WebServices},
@@ -20,8 +22,12 @@ struct ClientOptions<'a> {
     version: &'static str,
     agents: [AgentOption; 1],
     models: &'a [ModelChoice],
-    /// Always empty: this version has no analyzers.
-    analyzers: [String; 0],
+    /// Modes of approvals, from the most careful to the freest.
+    #[schema(value_type = Vec<ApprovalModeSchema>)]
+    modes: &'static [ApprovalMode],
+    /// Security analyzers that a session can have.
+    analyzers: &'a [&'static str],
+    approvals: ApprovalOptions,
     limits: LimitOptions,
     defaults: DefaultOptions<'a>,
     /// Month of the prices, such as `2026-01`.
@@ -35,6 +41,15 @@ struct AgentOption {
     name: &'static str,
 }
 
+/// Limits of approval requests.
+#[derive(Serialize, utoipa::ToSchema)]
+struct ApprovalOptions {
+    /// Time after which an open request is denied, seconds. `null`: requests wait for a person.
+    timeout_s: Option<u64>,
+    /// Number of rules in the configuration.
+    rules: usize,
+}
+
 /// Limits of requests and of sandboxes.
 #[derive(Serialize, utoipa::ToSchema)]
 struct LimitOptions {
@@ -42,8 +57,15 @@ struct LimitOptions {
     frame_bytes: usize,
     /// Largest JSON body, bytes.
     body_bytes: u64,
-    /// Largest upload, bytes.
+    /// Largest uploaded file, bytes.
     upload_bytes: u64,
+    /// Files in one upload.
+    upload_files: usize,
+    /// Types that may be uploaded: extensions, media types, and groups such as `image/*`. Empty:
+    /// each type.
+    allowed_types: Vec<String>,
+    /// Types that may not be uploaded. Wins over `allowed_types`.
+    denied_types: Vec<String>,
     /// Memory of a sandbox, bytes.
     memory_bytes: u64,
     /// Processors of a sandbox.
@@ -58,6 +80,11 @@ struct DefaultOptions<'a> {
     /// Reasoning effort. `null`: the model's own default.
     #[schema(value_type = Option<ReasoningEffortSchema>)]
     effort: Option<ReasoningEffort>,
+    /// Mode of approvals.
+    #[schema(value_type = ApprovalModeSchema)]
+    mode: ApprovalMode,
+    /// Security analyzer.
+    analyzer: &'a str,
     image: &'a str,
     /// Budget in USD. `null`: no limit.
     budget_usd: Option<f64>,
@@ -81,11 +108,19 @@ async fn options(services: Data<WebServices>) -> ApiResult {
         version: env!("CARGO_PKG_VERSION"),
         agents: [AgentOption { name: AGENT }],
         models: &services.models,
-        analyzers: [],
+        modes: ApprovalMode::VARIANTS,
+        analyzers: &services.approvals.analyzers,
+        approvals: ApprovalOptions {
+            timeout_s: Some(config.approvals.timeout.whole_seconds()).filter(|seconds| *seconds > 0),
+            rules: config.approvals.rules.len(),
+        },
         limits: LimitOptions {
             frame_bytes: greenroom_protocol::CLIENT_FRAME_LIMIT,
             body_bytes: config.server.max_body.as_u64(),
             upload_bytes: config.server.max_upload.as_u64(),
+            upload_files: config.files.max_files,
+            allowed_types: config.files.allowed_types.iter().map(FileTypePattern::to_string).collect(),
+            denied_types: config.files.denied_types.iter().map(FileTypePattern::to_string).collect(),
             memory_bytes: config.sandbox.limits.memory.as_u64(),
             cpus: config.sandbox.limits.cpus,
         },
@@ -93,6 +128,8 @@ async fn options(services: Data<WebServices>) -> ApiResult {
             agent: AGENT,
             model: &services.default_model,
             effort: config.model.effort,
+            mode: services.approvals.mode,
+            analyzer: &services.approvals.analyzer,
             image: &config.sandbox.image,
             budget_usd: config.budget.per_session.0,
         },

@@ -6,29 +6,34 @@ use actix_web::{
     web::{Data, Json},
 };
 use greenroom_protocol::{
-    action::{EffortChoice, MessageMode},
+    action::{ApprovalDecision, EffortChoice, MessageMode},
+    approval::ApprovalMode,
     client::ClientRequest,
     observation::AgentState,
 };
 use serde::{Deserialize, Serialize};
+use serde_json::{Map, Value};
 
 use crate::{
-    api_schema::{AgentStateSchema, EffortChoiceSchema, FilledTextSchema, MessageModeSchema, api_schema, text},
+    api_schema::{
+        AgentStateSchema, ApprovalDecisionSchema, ApprovalModeSchema, EffortChoiceSchema, FilledTextSchema,
+        MessageModeSchema, api_schema, text,
+    },
     directory::{self, NewSession},
     session::{
-        ModelNameSchema, SessionRequest, SessionView, TitleSchema, check_name, check_title,
+        ModelNameSchema, NameSchema, SessionRequest, SessionView, TitleSchema, check_name, check_title,
         messages::{self, Relay, RequestAccepted},
     },
     store::{self, ArchiveFilter, DEFAULT_PAGE_SIZE, MAX_PAGE_SIZE, Seq, SessionId},
     web::{
-        error::{ApiError, ApiResult},
-        request::{IdempotencyKeyHeader, QueryNumber, QueryParams, SessionPath},
+        error::{ApiError, ApiResult, ErrorAnswer},
+        request::{IdempotencyKeyHeader, QueryNumber, QueryParams, RequestedBy, SessionPath},
         route_table::documented_routes,
         state::WebServices,
     },
 };
 
-documented_routes![create, list, look, change, end, message, interrupt, pause, resume, stop];
+documented_routes![create, list, look, change, end, message, confirm, interrupt, pause, resume, stop];
 
 api_schema! {
     PageSizeSchema as "PageSize" = QueryNumber::schema()
@@ -80,6 +85,12 @@ struct SessionUpdate {
     /// Reasoning effort. `default` is the model's own.
     #[schema(value_type = Option<EffortChoiceSchema>)]
     effort: Option<EffortChoice>,
+    /// Mode of approvals.
+    #[schema(value_type = Option<ApprovalModeSchema>)]
+    mode: Option<ApprovalMode>,
+    /// Security analyzer, from `GET /api/options`: `analyzers`.
+    #[schema(value_type = Option<NameSchema>)]
+    analyzer: Option<String>,
 }
 
 #[derive(Deserialize, utoipa::IntoParams)]
@@ -105,6 +116,22 @@ struct NewMessage {
     /// Paths of uploaded files in the workspace.
     #[serde(default)]
     attachments: Vec<String>,
+}
+
+/// Decision on an approval request.
+#[derive(Deserialize, utoipa::ToSchema)]
+#[serde(deny_unknown_fields)]
+struct NewApprovalAnswer {
+    /// Approval request, from the observation `confirm` or from `GET /api/sessions/{id}/security`.
+    request: String,
+    #[schema(value_type = ApprovalDecisionSchema)]
+    decision: ApprovalDecision,
+    /// Reason for the agent.
+    reason: Option<String>,
+    /// Id of one of the request's choices. Default: the first of the decision's kind.
+    choice: Option<String>,
+    /// Arguments that replace those of the tool call, if the request is editable.
+    input: Option<Map<String, Value>>,
 }
 
 /// Receipt of an accepted request, which is persisted in the journal.
@@ -157,14 +184,15 @@ async fn look(services: Data<WebServices>, id: SessionPath) -> ApiResult {
     Ok(HttpResponse::Ok().json(services.view(&snapshot)))
 }
 
-/// Updates the title, the model, its effort or the archived mark of a session.
+/// Updates title, model, effort, mode, analyzer or the archived mark of a session.
 #[utoipa::path(patch, path = "/api/sessions/{id}", tag = "sessions", params(SessionPath),
     request_body = SessionUpdate, responses((status = 200, body = SessionView, description = "The changed session.")))]
 async fn change(services: Data<WebServices>, id: SessionPath, change: Json<SessionUpdate>) -> ApiResult {
-    let SessionUpdate { title, archived, model, effort } = change.into_inner();
+    let SessionUpdate { title, archived, model, effort, mode, analyzer } = change.into_inner();
     check_title(title.as_deref())?;
     check_name("model", model.as_deref().unwrap_or_default())?;
-    services.send_to_session(id.0, messages::UpdateMetadata { title, archived, model, effort }).await??;
+    let update = messages::UpdateMetadata { title, archived, model, effort, mode, analyzer };
+    services.send_to_session(id.0, update).await??;
     look(services, id).await
 }
 
@@ -197,14 +225,33 @@ async fn message(
     id: SessionPath,
     message: Json<NewMessage>,
     key: IdempotencyKeyHeader,
+    by: RequestedBy,
 ) -> ApiResult {
     let NewMessage { content, mode, attachments } = message.into_inner();
     if content.trim().is_empty() {
         return Err(ApiError::invalid("`content` is empty"));
     }
     let request = ClientRequest::Message { content, mode, attachments };
-    let accepted = services.send_to_session(id.0, Relay { request, idempotency_key: key.0 }).await??;
+    let relay = Relay { request, idempotency_key: key.0, requested_by: by.0 };
+    let accepted = services.send_to_session(id.0, relay).await??;
     Ok(HttpResponse::Accepted().json(Receipt::from(accepted)))
+}
+
+/// Answers an approval request. The first answer counts; a later one gets `no_request`.
+#[utoipa::path(post, path = "/api/sessions/{id}/confirm", tag = "approvals", request_body = NewApprovalAnswer,
+    params(SessionPath, IdempotencyKeyHeader),
+    responses((status = 200, body = Receipt, description = "The decision is in the journal."),
+        (status = 404, body = ErrorAnswer, description = "No such request is open (`no_request`).")))]
+async fn confirm(
+    services: Data<WebServices>,
+    id: SessionPath,
+    answer: Json<NewApprovalAnswer>,
+    key: IdempotencyKeyHeader,
+    by: RequestedBy,
+) -> ApiResult {
+    let NewApprovalAnswer { request, decision, reason, choice, input } = answer.into_inner();
+    let request = ClientRequest::Confirm { request, decision, reason, choice, input: input.map(Value::Object) };
+    send_request(&services, id.0, Relay { request, idempotency_key: key.0, requested_by: by.0 }).await
 }
 
 /// Interrupts all work. A second interrupt restarts the agent.

@@ -1,6 +1,7 @@
 //! Sign-in of browsers, their secrets, and tickets.
 
 use actix_web::{
+    HttpMessage,
     body::BoxBody,
     dev::{Service, ServiceResponse},
     test::TestRequest,
@@ -11,7 +12,7 @@ use super::{
     fixture::{ApiReply, HOST, TOKEN, WebFixture, anonymous, authenticated, fixture, fixture_with},
     id_of,
 };
-use crate::net::testkit::Request;
+use crate::{data::ClientName, net::testkit::Request};
 
 /// Browser of a test: its cookie, and its secret.
 struct PageClient {
@@ -272,4 +273,19 @@ async fn ticket_opens_one_file_for_a_minute() {
     fixture.send(browser.post("/api/sign-out", &Value::Null)).await;
     let reply = follow("GET", format!("{file}?ticket={last}")).await;
     assert_eq!(reply.error().0, 401, "a signed-out browser's tickets end");
+}
+
+#[actix_web::test]
+async fn client_has_the_name_of_its_browser_or_token() {
+    let fixture = fixture().await;
+    let page = open_link(&fixture).await;
+    let probe = async |request: TestRequest| {
+        let response = fixture.respond(request).await;
+        let extensions = response.request().extensions();
+        extensions.get::<ClientName>().map(ClientName::to_string)
+    };
+    let named = page.request("GET", "/api/sessions");
+    assert_eq!(probe(named).await.as_deref(), Some("Browser on an unknown system"));
+    assert_eq!(probe(authenticated("GET", "/api/sessions", None)).await.as_deref(), Some("token"));
+    assert_eq!(probe(anonymous("GET", "/healthz")).await, None);
 }

@@ -180,6 +180,9 @@ async fn denied_types_name_the_key() {
     let files =
         FilesConfig { max_files: 3, allowed_types: parse(&[".png", ".sh", "image/*"]), denied_types: parse(&[".sh"]) };
     let fixture = fixture_with_files(FixtureSetup { files, shared_workspace: None }).await;
+    let limits = fixture.call("GET", "/api/options", None).await.json()["limits"].take();
+    let offered = [&limits["upload_files"], &limits["allowed_types"], &limits["denied_types"]];
+    assert_eq!(offered, [&json!(3), &json!([".png", ".sh", "image/*"]), &json!([".sh"])]);
     let id = id_of(&fixture.call("POST", "/api/sessions", Some("{}")).await);
     let put = async |name: &str, content: &'static [u8]| {
         let uri = format!("/api/sessions/{id}/files/{name}");

@@ -17,9 +17,10 @@ use tokio_util::sync::CancellationToken;
 use super::contract::check_reply;
 use crate::{
     actor_registry::ActorRegistry,
+    approvals::{Analyzers, ProjectRules},
     config::{Config, FilesConfig, ModelConfig},
     data::{BearerToken, Browsers, CurrentToken, DataDir},
-    directory::{self, Directory},
+    directory::{self, ApprovalDefaults, Directory},
     files::WorkspaceFiles,
     frontend,
     gateway::Gateway,
@@ -173,12 +174,14 @@ async fn fixture_of(
         Gateway::new(model, &crate::config::GatewayConfig::default()).expect("the gateway's defaults are valid");
     let (session_store, session_registry) = (store.clone(), actor_registry.clone());
     let start_limiter = Arc::new(StartLimiter::new(8, 8));
+    let approvals = ApprovalDefaults::of(&config);
     let directory = Directory::start(directory::DirectoryParts {
         store: store.clone(),
         actor_registry: actor_registry.clone(),
         gateway: gateway.clone(),
         sandbox: sandbox.clone(),
         start_limiter: start_limiter.clone(),
+        approvals: approvals.clone(),
         runs: dir.path().join("run"),
         workspaces: dir.path().join("workspaces"),
         homes: dir.path().join("homes"),
@@ -227,6 +230,9 @@ async fn fixture_of(
         files: WorkspaceFiles::open(workspaces, dir.path().join("uploads")).expect("the directory is created"),
         models: gateway.models(),
         default_model: gateway.default_model(),
+        approvals,
+        analyzers: Analyzers::new(&config.approvals).expect("the default analyzer needs nothing"),
+        project_rules: Arc::new(ProjectRules::open(data.clone())),
         config: config.clone(),
         node: "node".to_owned(),
     };

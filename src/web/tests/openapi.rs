@@ -31,7 +31,11 @@ async fn every_documented_address_has_a_route() {
     assert!(paths.len() > 15, "{}", paths.len());
     for (path, methods) in paths {
         for method in methods.as_object().expect("a path has methods").keys() {
-            let uri = path.replace("{id}", "01KAHTXV3M9W6N2Q4ZB8C5R7DE").replace("{name}", "x").replace("{path}", "x");
+            let uri = path
+                .replace("{id}", "01KAHTXV3M9W6N2Q4ZB8C5R7DE")
+                .replace("{name}", "x")
+                .replace("{path}", "x")
+                .replace("{rule}", "x");
             let reply = fixture.call(&method.to_uppercase(), &uri, None).await;
             assert_ne!(reply.status, 405, "{method} {uri}");
             assert!(!reply.text.contains("there is nothing at"), "{method} {uri}: {}", reply.text);
@@ -127,6 +131,11 @@ async fn schema_of_each_body_agrees_with_the_check() {
     for effort in ["default", "minimal", "low", "medium", "high", "none", "Low"] {
         check("POST", "/api/sessions", json!({ "effort": effort })).await;
         check("PATCH", &session, json!({ "effort": effort })).await;
+    }
+    for mode in ["plan", "ask", "edits", "auto", "yolo", ""] {
+        check("POST", "/api/sessions", json!({ "mode": mode })).await;
+        check("PATCH", &session, json!({ "mode": mode })).await;
+        check("PATCH", &format!("{session}/security"), json!({ "mode": mode })).await;
     }
     for budget in [json!(0), json!(-1), json!(0.5), json!(1e308)] {
         check("POST", "/api/sessions", json!({ "budget_usd": budget })).await;

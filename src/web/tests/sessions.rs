@@ -76,6 +76,25 @@ async fn effort_is_chosen_recorded_and_changed() {
 }
 
 #[actix_web::test]
+async fn mode_and_analyzer_are_chosen_at_the_creation() {
+    let fixture = fixture().await;
+    let create = async |body| fixture.call("POST", "/api/sessions", Some(body)).await;
+    let default = create("{}").await.json();
+    assert_eq!((&default["mode"], &default["analyzer"]), (&"auto".into(), &"rules".into()), "{default}");
+    let named = create(r#"{"mode":"plan","analyzer":"none"}"#).await.json();
+    assert_eq!((&named["mode"], &named["analyzer"]), (&"plan".into(), &"none".into()), "{named}");
+    let unknown = create(r#"{"analyzer":"llm"}"#).await;
+    assert_eq!(unknown.error(), (400, "invalid_args".to_owned()));
+    assert!(unknown.text.contains("the known analyzers are `none`, `rules`"), "{}", unknown.text);
+    assert_eq!(fixture.call("GET", "/api/sessions", None).await.json()["total"], 2, "an error creates nothing");
+    let options = fixture.call("GET", "/api/options", None).await.json();
+    assert_eq!(options["modes"], serde_json::json!(["plan", "ask", "edits", "auto"]));
+    assert_eq!(options["analyzers"], serde_json::json!(["none", "rules"]));
+    assert_eq!((&options["defaults"]["mode"], &options["defaults"]["analyzer"]), (&"auto".into(), &"rules".into()));
+    assert_eq!(options["approvals"]["timeout_s"], serde_json::Value::Null);
+}
+
+#[actix_web::test]
 async fn same_idempotency_key_acts_once() {
     let fixture = fixture().await;
     let create = || authenticated("POST", "/api/sessions", Some("{}")).insert_header(("idempotency-key", "k"));

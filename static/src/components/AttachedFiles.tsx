@@ -2,7 +2,9 @@
 
 import { isPicture } from "../state/pictures";
 import { fileAddress } from "../wire/rest";
-import { Thumbnail } from "./Thumbnail";
+import { lazy } from "./lazy";
+
+const Thumbnail = lazy((later) => later.Thumbnail, <span class="thumbnail" />);
 
 interface AttachedFilesProps {
   paths: readonly string[];

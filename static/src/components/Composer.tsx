@@ -11,6 +11,7 @@ import { lazy } from "./lazy";
 import { TextField } from "./TextField";
 
 const Attachments = lazy((later) => later.Attachments);
+const ModeChooser = lazy((later) => later.ModeChooser);
 const SendMenu = lazy((later) => later.SendMenu);
 
 /** Text of a message with files only. */
@@ -25,7 +26,7 @@ const PLACEHOLDERS: Record<SendMode, string> = {
 
 export function Composer({ live }: { live: LiveSession }) {
   const [text, change] = useStoredText(draftKey(live.id));
-  const state = live.state.value.agentState;
+  const { agentState: state, approvals, mode: approvalMode } = live.state.value;
   const uploads = uploadsOf(live.id);
   const attached = uploads.all.value.length > 0;
 
@@ -67,8 +68,11 @@ export function Composer({ live }: { live: LiveSession }) {
           atWork && <SendMenu canSend={!isEmpty && !uploads.isIncomplete} onSend={sendAs} onInterrupt={stoppable ? () => live.interrupt() : undefined} />
         }
       />
-      <div class={atWork ? "keys" : "keys while-writing"}>
-        {(atWork || text) && <Keys atWork={atWork} mode={mode} stoppable={stoppable} />}
+      <div class="composer-foot">
+        {approvalMode && <ModeChooser mode={approvalMode} onChoose={(chosen) => live.setMode(chosen)} />}
+        <div class={atWork ? "keys" : "keys while-writing"}>
+          {(atWork || text) && <Keys atWork={atWork} mode={mode} stoppable={stoppable && approvals.length === 0} />}
+        </div>
       </div>
     </div>
   );

@@ -8,6 +8,7 @@ import { newest } from "../state/sessionList";
 import { loadOptions, options } from "../state/serverOptions";
 import { attachFiles, choices, files, missing, missingText, openTask, problem, start, starting, startWithoutFiles, task, writeTask } from "../state/taskDraft";
 import type { EffortChoice } from "../wire/event";
+import { ModeChooser } from "../approvals/ModeChooser";
 import { DropZone } from "./DropZone";
 import { Icon } from "./Icon";
 import { lazy } from "./lazy";
@@ -55,6 +56,7 @@ export function Home() {
           <div class="task-choices">
             <ModelChoice chosen={choices.value} onChange={choose} />
             <EffortSelect chosen={choices.value} onChange={choose} />
+            <TaskMode chosen={choices.value} onChange={choose} />
             <button type="button" class="fold" aria-expanded={unfolded} onClick={() => setUnfolded(!unfolded)}>
               <Icon name="chevron" /> More options
             </button>
@@ -77,7 +79,7 @@ export function Home() {
 
 /** Reports if a folded option is set. */
 function hasMore(): boolean {
-  const { model: _, effort: __, ...more } = choices.peek();
+  const { model: _, effort: __, mode: ___, ...more } = choices.peek();
   return Object.values(more).some((value) => value !== undefined);
 }
 
@@ -122,6 +124,13 @@ function EffortSelect({ chosen, onChange }: { chosen: TaskChoices; onChange: (ch
       </select>
     </label>
   );
+}
+
+/** Mode of the new session. A server of an earlier version has none. */
+function TaskMode({ chosen, onChange }: { chosen: TaskChoices; onChange: (chosen: TaskChoices) => void }) {
+  const mode = chosen.mode ?? options.value?.defaults?.mode;
+  if (!mode) return null;
+  return <ModeChooser mode={mode} onChoose={(mode) => onChange({ ...chosen, mode })} />;
 }
 
 /** Examples for a new user. Hidden ones keep their place, so nothing moves. */

@@ -93,11 +93,14 @@ export function Popover({ label, icon, text, buttonClass = "icon-button", childr
 /** Places the panel in the window. Inside the button's scroll box, the panel would be cut off. */
 function putBeside(button: Element, panel: HTMLElement): void {
   const { clientWidth, clientHeight } = document.documentElement;
-  const { top, right, bottom } = button.getBoundingClientRect();
+  const { top, right, bottom, left } = button.getBoundingClientRect();
   const below = clientHeight - bottom - 2 * GAP;
   const above = top - 2 * GAP;
   const isAbove = below < ENOUGH && above > below;
   const [from, to] = isAbove ? ["auto", `${clientHeight - top + GAP}px`] : [`${bottom + GAP}px`, "auto"];
-  panel.style.setProperty("--inset", `${from} ${clientWidth - right}px ${to} auto`);
+  // A panel that is wider than the room left of its button begins with the button, if it fits.
+  const width = panel.offsetWidth;
+  const isCut = width + GAP > right;
+  panel.style.setProperty("--inset", isCut ? `${from} auto ${to} ${Math.max(GAP, Math.min(left, clientWidth - width - GAP))}px` : `${from} ${clientWidth - right}px ${to} auto`);
   panel.style.setProperty("--room", `${isAbove ? above : below}px`);
 }

@@ -3,6 +3,7 @@
 import { useEffect, useState } from "preact/hooks";
 import { currentLive } from "../state/currentSession";
 import type { LiveSession } from "../state/liveSession";
+import { decisionText } from "../state/observations";
 import { unreadableReason, type PendingRequest } from "../state/screenState";
 import { unfoldConversation } from "../state/unfoldConversation";
 import { uploadsOf } from "../state/uploads";
@@ -63,7 +64,7 @@ function RejectedRequest({ live, sent }: { live: LiveSession; sent: PendingReque
   return (
     <div class="problem" role="alert">
       <span>
-        <BacktickText text={sent.rejection ?? ""} />
+        <BacktickText text={decidedBefore(sent.request, live) ?? sent.rejection ?? ""} />
         {text && (
           <q class="muted" dir="auto" tabIndex={0}>
             {text}
@@ -101,7 +102,20 @@ function canResend(request: ClientRequest, live: LiveSession): boolean {
 /** Returns other typed text of a request. */
 function otherTextIn(request: ClientRequest): string | undefined {
   if (request.action === "run") return request.args.command;
-  return request.action === "confirm" ? request.args.reason : undefined;
+  return request.action === "confirm" ? (request.args.reason ?? editedText(request.args.input)) : undefined;
+}
+
+/** Returns the text of a changed call. */
+function editedText(input: unknown): string | undefined {
+  const { command, content, url } = (input ?? {}) as Record<string, unknown>;
+  return [command, content, url].find((text) => typeof text === "string");
+}
+
+/** Returns the decision that preceded an answer, with its author. */
+function decidedBefore(request: ClientRequest, live: LiveSession): string | undefined {
+  if (request.action !== "confirm") return undefined;
+  const first = live.state.value.decisions.find((decision) => decision.request === request.args.request);
+  return first && `Already decided: ${decisionText(first)}`;
 }
 
 /** Returns the message of a request. An edit can be sent as a new message. */

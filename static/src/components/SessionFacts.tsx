@@ -8,6 +8,7 @@ import type { LiveSession } from "../state/liveSession";
 import { loadOptions, options } from "../state/serverOptions";
 import { usageTotals } from "../state/screenState";
 import type { Session } from "../wire/frame";
+import { SessionSecurity } from "../approvals/SessionSecurity";
 import { BudgetField } from "./BudgetField";
 
 export function SessionFacts({ live, listed }: { live: LiveSession; listed: Session | undefined }) {
@@ -44,6 +45,7 @@ export function SessionFacts({ live, listed }: { live: LiveSession; listed: Sess
           ) : null,
         )}
       </dl>
+      {!live.isRecorded && <SessionSecurity live={live} />}
       <BudgetField live={live} />
     </>
   );

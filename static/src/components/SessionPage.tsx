@@ -17,9 +17,10 @@ import { StateLine } from "./StateLine";
 import { route } from "../route";
 
 const BudgetSpent = lazy((later) => later.BudgetSpent);
-const ConfirmDock = lazy((later) => later.ConfirmDock);
+const ApprovalDock = lazy((later) => later.ApprovalDock);
 const EventReveal = lazy((later) => later.EventReveal);
 const Outbox = lazy((later) => later.RejectedRequests);
+const PlanApproval = lazy((later) => later.PlanApproval);
 const Queue = lazy((later) => later.Queue);
 
 export function SessionPage({ id }: { id: string }) {
@@ -40,7 +41,7 @@ export function SessionPage({ id }: { id: string }) {
 }
 
 function OpenedSession({ live }: { live: LiveSession }) {
-  const { agentState, connection, queue, approval, pending, problem } = live.state.value;
+  const { agentState, connection, queue, approvals, mode, pending, problem } = live.state.value;
   // The queue view stays, because an edited message may have left the queue.
   const shown = route.value;
   const target = shown.page === "session" && shown.id === live.id && shown.at !== undefined ? shown : null;
@@ -54,8 +55,10 @@ function OpenedSession({ live }: { live: LiveSession }) {
       // interrupts as in a terminal.
       const isOfField = (event.target as Element).matches?.("input:not([type=checkbox], .command-field), select");
       if (document.querySelector("dialog[open]") || isOfField) return;
-      const { interrupt: isOffered, isDisabled } = controlsOf(live.state.peek());
-      if (isOffered && !isDisabled) live.interrupt();
+      const state = live.state.peek();
+      const { interrupt: isOffered, isDisabled } = controlsOf(state);
+      // An interrupt would withdraw the request. Escape decides nothing about it.
+      if (isOffered && !isDisabled && state.approvals.length === 0) live.interrupt();
     };
     addEventListener("keydown", interrupt);
     return () => removeEventListener("keydown", interrupt);
@@ -87,8 +90,9 @@ function OpenedSession({ live }: { live: LiveSession }) {
             <div class="dock">
               {target && <EventReveal live={live} target={target} />}
               {(problem || pending.some((sent) => sent.rejection !== undefined)) && <Outbox live={live} />}
-              {approval && <ConfirmDock key={approval.request} live={live} />}
+              {approvals.length > 0 && <ApprovalDock live={live} />}
               {isBudgetSpent(live.state.value) && <BudgetSpent live={live} />}
+              {mode === "plan" && <PlanApproval live={live} />}
               <StateLine live={live} />
               {hasQueued.current && <Queue live={live} />}
               <Composer live={live} />

@@ -9,6 +9,7 @@ import { sendMode, setSendMode, type SendMode } from "../state/sendMode";
 import { loadOptions, options } from "../state/serverOptions";
 import { signOut } from "../state/signOut";
 import { setTheme, theme, THEMES } from "../theme";
+import { ApprovalRules } from "../approvals/ApprovalRules";
 import { BrowserList } from "./BrowserList";
 import { Dialog } from "./Dialog";
 import { ErrorNotice } from "./ErrorNotice";
@@ -54,6 +55,7 @@ export function Settings() {
           </p>
           <SignOut />
         </Section>
+        <ApprovalRules />
         <BrowserList />
       </div>
       <div class="dialog-buttons">

@@ -46,6 +46,14 @@ const SHORTCUTS: readonly { where: string; list: readonly ShortcutEntry[] }[] = 
       { keys: "← →", what: "Move the focused divider, or switch tabs" },
     ],
   },
+  {
+    where: "In an approval request",
+    list: [
+      { keys: `${MOD} Enter`, what: "Allow once" },
+      { keys: `${MOD} Backspace`, what: "Deny" },
+      { keys: "Esc", what: "Go to the message field" },
+    ],
+  },
 ];
 
 export function Shortcuts() {

@@ -34,6 +34,14 @@ export function TaskOptions({ chosen, onChange }: TaskOptionsProps) {
           />
         </label>
       )}
+      {(offered?.analyzers?.length ?? 0) > 1 && (
+        <label>
+          <span>Security analyzer</span>
+          <select class="field" value={chosen.analyzer ?? offered?.defaults.analyzer} onChange={(event) => set({ analyzer: event.currentTarget.value })}>
+            {offered?.analyzers?.map((name) => <option key={name}>{name}</option>)}
+          </select>
+        </label>
+      )}
       <label>
         <span>Directory</span>
         <input

@@ -3,6 +3,7 @@
 import { plainOutput } from "../escapes";
 import { TOOL_APPEARANCES, diffOf } from "../state/toolAppearance";
 import type { ToolRow } from "../state/rows";
+import { CommandButtons } from "../terminal/CommandButtons";
 import { truncationOf } from "../wire/eventShape";
 import { BacktickText } from "./BacktickText";
 import { Diff } from "./Diff";
@@ -37,6 +38,7 @@ export function ToolBody({ row, subject, withJson }: ToolBodyProps) {
       {row.name !== null && row.name !== "tool" && !Object.hasOwn(TOOL_APPEARANCES, row.name) && <Lines label="Input" text={JSON.stringify(row.args, null, 2)} language="json" />}
       {row.seq !== null && !isSilent && <Result row={row} path={subject} text={output} whole={truncated?.bytes} />}
       <TruncationNote truncated={truncated} />
+      {row.name === "run" && row.seq !== null && <CommandButtons row={row} />}
       {withJson && (
         <details class="raw">
           <summary>Input and output as JSON</summary>

@@ -5,12 +5,14 @@ import { duration, firstLine } from "../format";
 import { commandEnd } from "../state/commandEnd";
 import { diffsOf } from "../state/genericCall";
 import type { ToolRow } from "../state/rows";
-import { appearanceOf, diffOf } from "../state/toolAppearance";
+import { appearanceOf, diffOf, isDenied } from "../state/toolAppearance";
 import { FOLDED_LINES } from "./Fence";
 import { Icon } from "./Icon";
 import { lazy } from "./lazy";
 import { RunningMark, RunningTime } from "./RunningTime";
 
+const CallReview = lazy((later) => later.CallReview);
+const RiskBadge = lazy((later) => later.RiskBadge);
 const ToolBody = lazy((later) => later.ToolBody);
 
 interface ToolCallProps {
@@ -39,6 +41,7 @@ export function ToolCall({ row, onToggle }: ToolCallProps) {
         <Facts row={row} />
         <Icon name="chevron" />
       </button>
+      {row.decision && <CallReview decision={row.decision} />}
       {shown && <ToolBody row={row} subject={subject} withJson={chosen === true} />}
     </div>
   );
@@ -53,9 +56,10 @@ function opensItself(row: ToolRow): boolean {
 function Facts({ row }: { row: ToolRow }) {
   return (
     <span class="tool-facts">
-      {row.end ? <Outcome row={row} /> : <RunningMark />}
-      {row.end === null && <RunningTime since={row.at} pausedMs={row.pausedMs} />}
-      {row.end && <Duration ms={row.end.durationMs} />}
+      {row.risk && <RiskBadge risk={row.risk} />}
+      {row.end ? <Outcome row={row} /> : row.isHeld ? <span class="outcome">waiting for you</span> : <RunningMark />}
+      {row.end === null && !row.isHeld && <RunningTime since={row.at} pausedMs={row.pausedMs} />}
+      {row.end && !isDenied(row) && <Duration ms={row.end.durationMs} />}
     </span>
   );
 }
@@ -68,7 +72,7 @@ function Duration({ ms }: { ms: number | null }) {
 function Outcome({ row }: { row: ToolRow }) {
   switch (row.end?.outcome) {
     case "failed":
-      return <span class="outcome">{commandEnd(row.end.extras) ?? "failed"}</span>;
+      return <span class="outcome">{isDenied(row) ? "denied" : (commandEnd(row.end.extras) ?? "failed")}</span>;
     case "stopped":
       return <span class="outcome">interrupted</span>;
     case "cut":

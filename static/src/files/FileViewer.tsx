@@ -1,6 +1,6 @@
 // Opened file: its content, its actions, and the edit.
 
-import { useLayoutEffect, useRef } from "preact/hooks";
+import { useLayoutEffect, useRef, useState } from "preact/hooks";
 import { downloadUrl } from "../dom/download";
 import { bytes, relativeTime } from "../format";
 import { now } from "../clock";
@@ -95,9 +95,15 @@ function FileContent({ files, file }: { files: FilesState; file: OpenedFile }) {
 }
 
 function Picture({ files, file, url }: { files: FilesState; file: OpenedFile; url: string }) {
+  // A new content of the file has another address.
+  const [undrawable, setUndrawable] = useState<string | null>(null);
+  if (undrawable === url) {
+    const download = () => void downloadUrl(downloadAddress(files.session, file.entry));
+    return <ErrorNotice text="This picture cannot be drawn." retryLabel="Download" onRetry={download} />;
+  }
   return (
     <div class="file-picture" tabIndex={0} role="region" aria-label="Picture">
-      <img src={url} alt={file.entry.name} onError={() => void downloadUrl(downloadAddress(files.session, file.entry))} />
+      <img src={url} alt={file.entry.name} onError={() => setUndrawable(url)} />
     </div>
   );
 }

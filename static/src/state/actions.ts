@@ -1,6 +1,6 @@
 // Reducers of actions: requests of the user and tool calls of the agent.
 
-import { cost } from "../format";
+import { capitalised, cost } from "../format";
 import { modelText } from "./effort";
 import type { ActionEvent, ActionArguments, AgentState } from "../wire/event";
 import { putPlan, putRow, removeRow, announce, type ScreenDraft } from "./screenDraft";
@@ -38,11 +38,14 @@ const ACTION_REDUCERS: { [K in keyof ActionArguments]: ActionReducer<K> } = {
     notice(draft, event, "good", "Task done", event.args.message || undefined);
     announce(draft, event.seq, event.args.message ? `Task done. ${event.args.message}` : "Task done");
   },
-  // The answer takes effect with `confirmed`. That event lacks the reason, so the reason is kept
-  // here.
+  // The answer takes effect with `confirmed`. Earlier versions left the reason out there.
   confirm(draft, event) {
     const { request, reason } = event.args;
-    if (draft.approval?.request === request) draft.approval = { ...draft.approval, reason };
+    draft.approvals = draft.approvals.map((open) => (open.request === request ? { ...open, reason } : open));
+  },
+  set_mode(draft, event) {
+    draft.mode = event.args.mode;
+    notice(draft, event, "quiet", `Mode: ${capitalised(event.args.mode)}`);
   },
   set_model(draft, event) {
     const { model, effort = null } = event.args;
@@ -101,10 +104,12 @@ function putUserRow(
 
 function putToolRow(draft: ScreenDraft, event: ActionEvent): void {
   if (event.source === "agent") noteTurn(draft, { hasFailed: false });
+  const { item } = event;
+  const isOwn = (other: { item?: string | undefined }) => item !== undefined && other.item === item;
   const row: ToolRow = {
     kind: "tool",
-    key: `tool:${event.item ?? event.seq}`,
-    item: event.item,
+    key: `tool:${item ?? event.seq}`,
+    item,
     seq: event.seq,
     at: event.at,
     source: event.source,
@@ -113,6 +118,9 @@ function putToolRow(draft: ScreenDraft, event: ActionEvent): void {
     input: noText,
     output: noText,
     end: null,
+    risk: event.risk,
+    isHeld: draft.approvals.some(isOwn),
+    decision: draft.decisions.findLast(isOwn),
   };
   putRow(draft, row);
 }

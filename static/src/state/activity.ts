@@ -2,7 +2,7 @@
 // Driven only by the server.
 
 import type { AgentState, SandboxPhase } from "../wire/event";
-import { firstLine } from "../format";
+import { capitalised, firstLine } from "../format";
 import type { ChatRow } from "./rows";
 import { isLossReported, unreadableReason, type ScreenState } from "./screenState";
 import { sourceOf, statusOf, type SessionStatus } from "./sessionStatus";
@@ -46,8 +46,8 @@ export function enterState(draft: Pick<ScreenState, "agentState" | "isPausedMidT
 }
 
 /** Reports if an interrupt would stop something, including work paused mid-turn. */
-export function isInterruptible({ agentState, isPausedMidTurn, rows, approval }: ScreenState): boolean {
-  return isWorking(agentState) || (agentState === "paused" && (isPausedMidTurn || approval !== null || rows.some(isOpen)));
+export function isInterruptible({ agentState, isPausedMidTurn, rows, approvals }: ScreenState): boolean {
+  return isWorking(agentState) || (agentState === "paused" && (isPausedMidTurn || approvals.length > 0 || rows.some(isOpen)));
 }
 
 /** Reports if a new message would be queued. A message wakes a resting session. */
@@ -94,11 +94,7 @@ export function activityOf(state: ScreenState): SessionActivity {
   const activity = currentActivity(state, status);
   if (status.source !== "away" || status.kind === "unknown") return activity;
   // Tone and hint keep their room, so nothing moves.
-  return { tone: activity.tone, text: sentence(status.label), hint: activity.hint };
-}
-
-function sentence(text: string): string {
-  return text.charAt(0).toUpperCase() + text.slice(1);
+  return { tone: activity.tone, text: capitalised(status.label), hint: activity.hint };
 }
 
 function currentActivity(state: ScreenState, { kind }: SessionStatus): SessionActivity {

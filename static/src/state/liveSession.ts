@@ -5,7 +5,7 @@ import { syncClock } from "../clock";
 import { newId } from "../id";
 import { loadLazy } from "../loadLazy";
 import { firstPaint } from "../firstPaint";
-import type { ApprovalDecision, EffortChoice, SessionEvent, MessageMode } from "../wire/event";
+import type { ApprovalMode, EffortChoice, SessionEvent, MessageMode } from "../wire/event";
 import { isEvent, type ServerFrame, type StatusFrame, type ClientRequest } from "../wire/frame";
 import { getSession, RestError, signedOut } from "../wire/rest";
 import { tooLongError } from "../wire/frameLimit";
@@ -160,8 +160,13 @@ export class LiveSession {
     this.requestOnce({ action: "edit_queue", args: { item, remove: true } });
   }
 
-  answerApproval(request: string, decision: ApprovalDecision, reason?: string): void {
-    this.request({ action: "confirm", args: { request, decision, reason } });
+  answerApproval(args: Extract<ClientRequest, { action: "confirm" }>["args"]): void {
+    this.requestOnce({ action: "confirm", args });
+  }
+
+  /** Changes the mode, and sends a message in the same step. */
+  setMode(mode: ApprovalMode, message?: string): void {
+    this.requestOnce({ action: "set_mode", args: message === undefined ? { mode } : { mode, message } });
   }
 
   /** Clears the screen for a recording that starts over. */

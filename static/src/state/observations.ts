@@ -5,7 +5,7 @@ import { truncationOf } from "../wire/eventShape";
 import { enterState } from "./activity";
 import { findTool, putPlan, putRow, removeRow, closeOpenRows, announce, type ScreenDraft } from "./screenDraft";
 import { thinkingTime } from "./thinkingTime";
-import { wholeText, type NoticeRow, type ToolEnd, type UserRow } from "./rows";
+import { wholeText, type TakenDecision, type NoticeRow, type ToolEnd, type UserRow } from "./rows";
 import { isLossReported } from "./screenState";
 import { addTurnCost, beginTurn, endTurn, noteTurn, trackPause, workedMs } from "./turns";
 
@@ -42,11 +42,16 @@ const OBSERVATION_REDUCERS: ObservationReducers = {
     putRow(draft, { kind: "thinking", key, item, at, open: false, partial: event.extras.partial === true, durationMs, truncated, ...wholeText(event.content) });
   },
   plan(draft, event) {
-    if (event.item !== undefined) removeRow(draft, `tool:${event.item}`);
-    const key = `plan:${event.item ?? event.seq}`;
     const { item, at, content: markdown } = event;
-    const truncated = truncationOf(event.extras);
-    putPlan(draft, { kind: "plan", key, item, at, markdown, truncated, items: event.extras.items, superseded: false });
+    const { items, path } = event.extras;
+    const last = draft.rows.at(-1);
+    const byUser = event.source === "user";
+    // The agent also reports the plan that the user has saved.
+    if (item === undefined && draft.plan?.byUser && draft.plan.markdown === markdown) return;
+    if (item !== undefined) removeRow(draft, `tool:${item}`);
+    // Edits of the user in a row are one row.
+    const key = byUser && last?.kind === "plan" && last.byUser ? last.key : `plan:${item ?? event.seq}`;
+    putPlan(draft, { kind: "plan", key, item, at, markdown, path, byUser, truncated: truncationOf(event.extras), items, superseded: false });
   },
   compaction(draft, event) {
     const { seq, at, content: markdown } = event;
@@ -58,15 +63,25 @@ const OBSERVATION_REDUCERS: ObservationReducers = {
     draft.leftovers = items.length > 0 ? { items, more, at: event.at } : null;
   },
   confirm(draft, event) {
-    const { request, action, risk, options } = event.extras;
-    draft.approval = { request, action, risk, options, explanation: event.content };
-    announce(draft, event.seq, `Approval needed: ${action}`);
+    const { item, at, content: explanation, extras } = event;
+    draft.approvals = [...draft.approvals.filter(({ request }) => request !== extras.request), { ...extras, item, at, explanation }];
+    const row = findTool(draft, event);
+    if (row) putRow(draft, { ...row, isHeld: true });
+    announce(draft, event.seq, `Approval needed: ${extras.action}`);
   },
   confirmed(draft, event) {
-    const { request, decision } = event.extras;
-    const question = draft.approval?.request === request ? draft.approval : null;
-    if (question) draft.approval = null;
-    notice(draft, event, "quiet", decisionText(decision, question?.reason), { detail: question?.action });
+    const { at, extras } = event;
+    const question = draft.approvals.find(({ request }) => request === extras.request);
+    draft.approvals = draft.approvals.filter((open) => open !== question);
+    const item = event.item ?? question?.item;
+    const decision = { ...extras, reason: extras.reason ?? question?.reason, item };
+    draft.decisions = [...draft.decisions, decision].slice(-MAX_DECISIONS);
+    const text = decisionText(decision);
+    if (item === undefined) return notice(draft, event, "quiet", text, { detail: question?.action });
+    const row = findTool(draft, { item });
+    // The call's own time begins now.
+    if (row) putRow(draft, { ...row, isHeld: false, decision, ...(question && { at, pausedMs: 0 }) });
+    announce(draft, event.seq, text);
   },
   usage(draft, event) {
     const { total_cost_usd, known_cost_usd } = event.extras;
@@ -169,6 +184,12 @@ function deliver(draft: ScreenDraft, event: ObservationEvent<"chat">): void {
   putRow(draft, { kind: "user", key, seq: sent?.seq ?? seq, item, at, text, mode: sent?.mode ?? "queue", attachments, phase: "delivered" });
 }
 
+/** States in which requests for approval stay open. */
+const APPROVAL_STATES: readonly AgentState[] = ["awaiting_confirmation", "paused", "starting"];
+
+/** Number of decisions kept. */
+const MAX_DECISIONS = 64;
+
 /** States in which work may be open. A request to a resting session waits for its start. */
 const ACTIVE_STATES: readonly AgentState[] = ["starting", "running", "awaiting_confirmation", "interrupting", "paused"];
 
@@ -183,7 +204,7 @@ function changeState(draft: ScreenDraft, event: ObservationEvent<"agent_state_ch
   // The waiting call ended with its turn.
   if (state !== "running" || turn_over === true) draft.retry = null;
   if (draft.session) draft.session = { ...draft.session, state, reason: reason ?? null };
-  if (state !== "awaiting_confirmation" && state !== "paused") draft.approval = null;
+  if (!APPROVAL_STATES.includes(state)) draft.approvals = [];
   // The sandbox's processes end with it.
   if (["starting", "stopped", "failed", "ended"].includes(state)) draft.leftovers = null;
   if (!ACTIVE_STATES.includes(state)) closeOpenRows(draft, event.at);
@@ -218,9 +239,11 @@ function lostText({ exit_code: code, out_of_memory }: ObservationExtras["sandbox
   return code === KILLED ? `The sandbox was killed (SIGKILL, exit code ${code})` : `The sandbox died with exit code ${code}`;
 }
 
-function decisionText(decision: ObservationExtras["confirmed"]["decision"], reason: string | undefined): string {
-  if (decision === "deny") return reason ? `You denied it: ${reason}` : "You denied it";
-  return decision === "allow_always" ? "You allowed it, always" : "You allowed it";
+/** Returns a decision in words, with its author and its reason. */
+export function decisionText({ decision, who, reason, edited, withdrawn }: TakenDecision): string {
+  if (withdrawn) return "Approval withdrawn";
+  const did = decision === "deny" ? "Denied" : edited ? "Edited and allowed" : decision === "allow" ? "Allowed" : "Always allowed";
+  return did + (who ? ` by ${who}` : "") + (reason ? `: ${reason}` : "");
 }
 
 function notice(draft: ScreenDraft, event: ObservationEvent, tone: NoticeRow["tone"], text: string, more: Pick<NoticeRow, "detail" | "code"> = {}): void {

@@ -77,7 +77,7 @@ function isTyped(request: ClientRequest): boolean {
     case "edit_queue":
       return request.args.content !== undefined;
     case "confirm":
-      return request.args.reason !== undefined;
+      return request.args.reason !== undefined || request.args.input !== undefined;
     default:
       return false;
   }

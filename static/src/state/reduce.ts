@@ -70,6 +70,7 @@ function applyStatus(draft: ScreenState, frame: StatusFrame): void {
         draft.model ??= frame.session.model ?? null;
         if (draft.effort === undefined) draft.effort = frame.session.effort;
         draft.reason = frame.session.reason ?? null;
+        draft.mode = frame.session.mode ?? draft.mode;
       }
       enterState(draft, frame.state ?? frame.session?.state ?? draft.agentState);
       return;

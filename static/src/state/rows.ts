@@ -1,7 +1,7 @@
 // Rows of the chat, top to bottom. Rows are replaced, never changed. An unchanged row keeps its
 // identity and is not drawn again.
 
-import type { ApprovalDecision, MessageMode, PlanItem, EventOrigin, TruncationMark } from "../wire/event";
+import type { MessageMode, ObservationExtras, PlanItem, EventOrigin, RiskAssessment, TruncationMark } from "../wire/event";
 import type { SpentCost } from "./screenState";
 
 /** Text that grows by deltas. */
@@ -61,7 +61,15 @@ export interface ToolRow {
   input: GrowingText;
   output: GrowingText;
   end: ToolEnd | null;
+  risk?: RiskAssessment | undefined;
+  /** True while a person's decision is awaited. */
+  isHeld?: boolean;
+  /** Newest decision about the call. */
+  decision?: TakenDecision | undefined;
 }
+
+/** Decision about a tool call, by a person or by the policy. */
+export type TakenDecision = ObservationExtras["confirmed"] & { item?: string | undefined };
 
 export interface PlanRow {
   kind: "plan";
@@ -69,6 +77,10 @@ export interface PlanRow {
   item?: string;
   at: string;
   markdown: string;
+  /** Path of the file inside the workspace. Absent while the plan is being written. */
+  path?: string | undefined;
+  /** Set on an edit of the user. */
+  byUser?: boolean;
   truncated?: TruncationMark | undefined;
   items: PlanItem[];
   /** Replaced by a newer plan. */
@@ -113,16 +125,14 @@ export interface TurnRow {
 
 export type ChatRow = UserRow | TextRow | ToolRow | PlanRow | SummaryRow | NoticeRow | TurnRow;
 
-/** Open request for the user's approval. */
-export interface ApprovalRequest {
-  request: string;
-  action: string;
-  risk: string;
+/** Open request for the user's approval. Choices, call and risk are of unchecked shape. */
+export type ApprovalRequest = ObservationExtras["confirm"] & {
+  item?: string | undefined;
+  at: string;
   explanation: string;
   /** Reason of a denial, set by the user's answer. */
   reason?: string | undefined;
-  options: ApprovalDecision[];
-}
+};
 
 export const noText: GrowingText = { text: "", bytes: 0 };
 

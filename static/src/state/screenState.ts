@@ -1,9 +1,9 @@
 // Screen state of one session. Built from frames by `reduce`.
 
-import type { AgentState, LeftoverProcess, SandboxPhase, QueueItem, ReasoningEffort, UsageExtras } from "../wire/event";
+import type { AgentState, ApprovalMode, LeftoverProcess, SandboxPhase, QueueItem, ReasoningEffort, UsageExtras } from "../wire/event";
 import type { Session, ClientRequest, RetryFrame } from "../wire/frame";
 import type { SocketEndReason } from "../wire/socket";
-import type { PlanRow, ApprovalRequest, ChatRow } from "./rows";
+import type { PlanRow, ApprovalRequest, TakenDecision, ChatRow } from "./rows";
 import type { EndedTurn, RunningTurn } from "./turns";
 
 /** Request sent by this client and not yet accepted. */
@@ -65,7 +65,11 @@ export interface ScreenState {
   rows: ChatRow[];
   queue: QueueItem[];
   pending: PendingRequest[];
-  approval: ApprovalRequest | null;
+  /** Open requests, oldest first. */
+  approvals: readonly ApprovalRequest[];
+  /** Newest decisions. One about a call precedes the call if the policy denied it. */
+  decisions: readonly TakenDecision[];
+  mode: ApprovalMode | null;
   /** Wait of a model call for its next attempt. */
   retry: RetryFrame | null;
   usage: UsageExtras | null;
@@ -121,7 +125,9 @@ export const emptyState: ScreenState = {
   rows: [],
   queue: [],
   pending: [],
-  approval: null,
+  approvals: [],
+  decisions: [],
+  mode: null,
   retry: null,
   usage: null,
   knownCost: 0,

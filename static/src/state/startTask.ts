@@ -12,7 +12,7 @@ import * as written from "./taskDraft";
 import { missingText, without, type MissingFiles } from "./taskDraft";
 
 /** Choices of the user beside the task. */
-export interface TaskChoices extends Pick<NewSession, "agent" | "model" | "effort" | "image" | "directory"> {
+export interface TaskChoices extends Pick<NewSession, "agent" | "model" | "effort" | "mode" | "analyzer" | "image" | "directory"> {
   /** Budget in USD as typed, which may not be a number yet. */
   budget?: string;
 }

@@ -7,6 +7,8 @@ import type { ToolRow } from "./rows";
 
 interface ToolAppearance {
   icon: IconName;
+  /** Verb of a call that has not run. */
+  asked: string;
   doing: string;
   done: string;
   /** Argument shown in the line. */
@@ -15,11 +17,11 @@ interface ToolAppearance {
 
 /** Tools with a view of their own. */
 export const TOOL_APPEARANCES: Record<string, ToolAppearance> = {
-  run: { icon: "terminal", doing: "Running", done: "Ran", subject: "command" },
-  read: { icon: "file", doing: "Reading", done: "Read", subject: "path" },
-  write: { icon: "pencil", doing: "Writing", done: "Wrote", subject: "path" },
-  edit: { icon: "pencil", doing: "Editing", done: "Edited", subject: "path" },
-  browse: { icon: "globe", doing: "Opening", done: "Opened", subject: "url" },
+  run: { icon: "terminal", asked: "Run", doing: "Running", done: "Ran", subject: "command" },
+  read: { icon: "file", asked: "Read", doing: "Reading", done: "Read", subject: "path" },
+  write: { icon: "pencil", asked: "Write", doing: "Writing", done: "Wrote", subject: "path" },
+  edit: { icon: "pencil", asked: "Edit", doing: "Editing", done: "Edited", subject: "path" },
+  browse: { icon: "globe", asked: "Open", doing: "Opening", done: "Opened", subject: "url" },
 };
 
 /** Kinds of generic calls. */
@@ -50,7 +52,17 @@ export function appearanceOf(row: ToolRow): { icon: IconName; verb: string; subj
   const look = Object.hasOwn(TOOL_APPEARANCES, row.name) ? TOOL_APPEARANCES[row.name] : undefined;
   if (!look) return { icon: "tool", verb: row.end ? "Used" : "Using", subject: row.name };
   const subject = row.args[look.subject];
-  return { icon: look.icon, verb: row.end ? look.done : look.doing, subject: typeof subject === "string" ? subject : "" };
+  return { icon: look.icon, verb: hasNotRun(row) ? look.asked : row.end ? look.done : look.doing, subject: typeof subject === "string" ? subject : "" };
+}
+
+/** Reports if the call waits for a decision, or was kept from running by one. */
+function hasNotRun(row: ToolRow): boolean {
+  return row.decision?.decision === "deny" || isDenied(row) || (row.isHeld === true && row.end === null);
+}
+
+/** Reports if a person or the policy denied the call. */
+export function isDenied({ end }: ToolRow): boolean {
+  return end?.extras.code === "denied";
 }
 
 /** Returns the diff of an edit, if any. */

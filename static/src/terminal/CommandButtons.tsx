@@ -14,7 +14,7 @@ export function CommandButtons({ row }: { row: ToolRow }) {
   const { live, layout } = current;
   const view = () => {
     terminalTabsOf(live.id).openRun(row.key);
-    layout.value = { ...layout.value, tab: "terminal" };
+    layout.value = { ...layout.value, tab: "terminal", folded: layout.value.folded === "workspace" ? null : layout.value.folded };
   };
   const type = () => {
     const tabs = terminalTabsOf(live.id);

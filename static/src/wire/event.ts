@@ -1,17 +1,21 @@
 // Durable events of a session's journal, numbered without gaps. The server's code declares the
 // kinds.
 
-import type { Action, EventSource, ModelUsage, ObservationKind } from "./generated/types";
+import type { Action, EventSource, ModelUsage, ObservationKind, RiskAssessment } from "./generated/types";
 
 export type {
   AgentState,
+  ApprovalChoice,
   ApprovalDecision,
+  ApprovalMode,
   EffortChoice,
   LeftoverProcess,
   MessageMode,
   PlanItem,
   QueueItem,
   ReasoningEffort,
+  RiskAssessment,
+  RiskLevel,
   SandboxPhase,
   ToolFileChange,
   ToolKind,
@@ -47,6 +51,8 @@ interface EventHeader {
   item?: string;
   /** Summary line for the user. */
   message?: string;
+  /** Possible harm of a tool call, set by the server. Of unchecked shape. */
+  risk?: RiskAssessment;
 }
 
 export interface ActionEvent<K extends keyof ActionArguments = keyof ActionArguments> extends EventHeader {

@@ -1,6 +1,6 @@
 // Frames of the session socket, both ways.
 
-import type { AgentState, ReasoningEffort, SessionEvent } from "./event";
+import type { AgentState, ApprovalMode, ReasoningEffort, SessionEvent } from "./event";
 import type { ClientRequest as GeneratedRequest, Delta, ErrorFrame, RetryFrame, StatusFrame as GeneratedStatusFrame } from "./generated/types";
 
 export type { Delta as DeltaFrame, DeltaKind, ErrorFrame, RetryFrame } from "./generated/types";
@@ -15,6 +15,10 @@ export interface Session {
   model?: string | null;
   /** `null`: the model's own default. */
   effort?: ReasoningEffort | null;
+  /** Absent on servers of earlier versions. */
+  mode?: ApprovalMode | null;
+  /** Name of the security analyzer. */
+  analyzer?: string | null;
   image?: string | null;
   sandbox?: string | null;
   created_at: string;

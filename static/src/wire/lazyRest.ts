@@ -2,7 +2,7 @@
 
 import { serverAddress } from "../basePath";
 import type { OpenApiDocument } from "../state/openapi";
-import type { EffortChoice, EventOrigin, SessionEvent } from "./event";
+import type { ApprovalMode, EffortChoice, EventOrigin, SessionEvent } from "./event";
 import type { Session } from "./frame";
 import { call, RestError, sessionPath, signedOut } from "./rest";
 import { secretHeaders } from "./secret";
@@ -38,6 +38,9 @@ export interface NewSession {
   agent?: string;
   model?: string;
   effort?: EffortChoice;
+  mode?: ApprovalMode;
+  /** Name of the security analyzer. */
+  analyzer?: string;
   image?: string;
   directory?: string;
   budget_usd?: number;

@@ -4,7 +4,7 @@
 import { signal } from "@preact/signals";
 import { serverAddress } from "../basePath";
 import { syncClock } from "../clock";
-import type { ReasoningEffort, SessionEvent } from "./event";
+import type { ApprovalMode, ReasoningEffort, SessionEvent } from "./event";
 import type { Session } from "./frame";
 import { secretHeaders } from "./secret";
 
@@ -54,7 +54,9 @@ export interface ServerOptions {
   agents: { name: string }[];
   models: OfferedModel[];
   limits: { upload_bytes: number; memory_bytes: number; cpus: number };
-  defaults: { agent: string; model: string; effort: ReasoningEffort | null; image: string; budget_usd: number | null };
+  defaults: { agent: string; model: string; effort: ReasoningEffort | null; image: string; budget_usd: number | null; mode?: ApprovalMode; analyzer?: string };
+  /** Names of the security analyzers. Absent on servers of earlier versions. */
+  analyzers?: string[];
   /** Month of the last check of the prices. */
   prices_as_of: string;
   sandbox: { driver: string; isolation: string; network: string };

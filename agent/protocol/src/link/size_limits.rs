@@ -168,7 +168,7 @@ mod tests {
         let lines = vec![worst(200); large / 200];
         let short = vec!["x".to_owned(); VALUES_LIMIT];
         let at = || EditTarget { old: Some(worst(large)), ..EditTarget::default() };
-        let items = vec![PlanItem { text: worst(10), done: true }; large / 10];
+        let items = vec![PlanItem { text: worst(10), done: true, state: None }; large / 10];
         let edited = ObservationKind::Edit {
             path: worst(large),
             line: 1,

@@ -2,6 +2,8 @@
 
 use std::path::Path;
 
+use serde_json::json;
+
 use super::{DriverUnderTest, ScriptedTurn, contract};
 use crate::{
     agent_paths::AgentPaths,
@@ -12,16 +14,20 @@ use crate::{
 #[expect(dead_code, reason = "the integration tests use all of it")]
 mod gateway;
 
-use gateway::{ScriptedAnswer, ScriptedGateway, text};
+use gateway::{ScriptedAnswer, ScriptedGateway, call, text};
 
 fn make(dir: &Path, turns: &[ScriptedTurn]) -> DriverUnderTest {
-    let answer = |turn: &ScriptedTurn| match turn {
-        ScriptedTurn::Says(said) => ScriptedAnswer::Complete(vec![text(said)]),
-        ScriptedTurn::WorksOn(said) => ScriptedAnswer::Hangs(vec![text(said)]),
+    let answers = |turn: &ScriptedTurn| match turn {
+        ScriptedTurn::Says(said) => vec![ScriptedAnswer::Complete(vec![text(said)])],
+        ScriptedTurn::WorksOn(said) => vec![ScriptedAnswer::Hangs(vec![text(said)])],
+        ScriptedTurn::Makes(file) => {
+            let call = call("c1", "run", json!({ "command": format!("touch {file}") }));
+            vec![ScriptedAnswer::Complete(vec![call]), ScriptedAnswer::Complete(vec![text("made")])]
+        }
         ScriptedTurn::Asks(_) | ScriptedTurn::Panics => panic!("a model does not do this"),
     };
     let socket = dir.join("gateway.sock");
-    let gateway = ScriptedGateway::start(&socket, turns.iter().map(answer).collect());
+    let gateway = ScriptedGateway::start(&socket, turns.iter().flat_map(answers).collect());
     let heard =
         move || -> String { gateway.requests().iter().map(|request| request["messages"].to_string()).collect() };
     let paths = AgentPaths {
@@ -34,4 +40,7 @@ fn make(dir: &Path, turns: &[ScriptedTurn]) -> DriverUnderTest {
     DriverUnderTest { open: Box::new(open), heard: Box::new(heard) }
 }
 
-contract!(make);
+contract!(make, and
+    denied_call_never_runs, asked_call_runs_only_after_allow, interrupt_withdraws_review,
+    interrupt_withdraws_question, reconnect_repeats_review
+);

@@ -3,7 +3,7 @@
 
 use std::{
     collections::VecDeque,
-    path::Path,
+    path::{Path, PathBuf},
     sync::{Arc, Mutex},
 };
 
@@ -12,8 +12,9 @@ use futures::{
     future::{BoxFuture, join_all},
 };
 use greenroom_protocol::{
-    DeltaKind, Event, EventBody, Observation, ObservationKind,
+    Action, DeltaKind, Event, EventBody, Observation, ObservationKind,
     action::ApprovalDecision,
+    approval::Verdict,
     link::{AgentReport, WorkOutcome},
 };
 
@@ -26,6 +27,7 @@ struct ScriptedDriver {
     heard: Arc<Mutex<String>>,
     /// Texts for the program that wait for the next turn.
     untold: Vec<String>,
+    directory: PathBuf,
 }
 
 impl ScriptedDriver {
@@ -42,6 +44,7 @@ impl ScriptedDriver {
                 let kind = ObservationKind::Message { partial: true };
                 context.outgoing.event(Some("work"), Observation { kind, content: text.to_owned() }).await;
             }
+            ScriptedTurn::Makes(file) => make_file(&self.directory.join(file), context).await,
             ScriptedTurn::Panics => panic!("a scripted panic"),
         }
         if context.stop.is_cancelled() { cancelled() } else { WorkOutcome::Done }
@@ -89,13 +92,29 @@ async fn say(text: &str, context: &TurnContext) {
 }
 
 async fn ask(action: &str, context: &TurnContext) -> String {
-    let options = vec![ApprovalDecision::Allow, ApprovalDecision::AllowAlways, ApprovalDecision::Deny];
-    let request = ApprovalRequest { action: action.to_owned(), risk: "data is lost".to_owned(), options };
+    let call = Action::Run { command: action.to_owned() };
+    let request = ApprovalRequest { item: action.to_owned(), call, editable: false, diff: None };
     match context.ask(request).await {
-        ApprovalAnswer::Decided { decision, reason } => {
+        ApprovalAnswer::Decided { decision, reason, input: _ } => {
             format!("{action}: {decision:?} {}", reason.unwrap_or_default())
         }
         ApprovalAnswer::Cancelled => format!("{action}: cancelled"),
+    }
+}
+
+async fn make_file(file: &Path, context: &TurnContext) {
+    let call = Action::Write { path: file.display().to_string(), content: String::new() };
+    let allowed = match context.review("c1", &call).await {
+        Some(Verdict::Allow) => true,
+        Some(Verdict::Ask) => {
+            let request = ApprovalRequest { item: "c1".to_owned(), call, editable: false, diff: None };
+            let answer = context.ask(request).await;
+            matches!(answer, ApprovalAnswer::Decided { decision: ApprovalDecision::Allow, .. })
+        }
+        Some(Verdict::Deny { .. }) | None => false,
+    };
+    if allowed {
+        std::fs::write(file, "").expect("the file is writable");
     }
 }
 
@@ -103,17 +122,19 @@ fn cancelled() -> WorkOutcome {
     WorkOutcome::Cancelled { what: "the script".to_owned(), partial: false }
 }
 
-fn make(_: &Path, turns: &[ScriptedTurn]) -> DriverUnderTest {
+fn make(dir: &Path, turns: &[ScriptedTurn]) -> DriverUnderTest {
     let turns = Arc::new(Mutex::new(turns.iter().copied().collect()));
     let heard = Arc::new(Mutex::new(String::new()));
-    let read = heard.clone();
+    let (read, directory) = (heard.clone(), dir.to_owned());
     let open = move || -> Box<dyn TurnDriver> {
-        Box::new(ScriptedDriver { turns: turns.clone(), heard: heard.clone(), untold: Vec::new() })
+        let (turns, heard, directory) = (turns.clone(), heard.clone(), directory.clone());
+        Box::new(ScriptedDriver { turns, heard, untold: Vec::new(), directory })
     };
     DriverUnderTest { open: Box::new(open), heard: Box::new(move || lock(&read).clone()) }
 }
 
 contract!(make, and
     panic_fails_turn_and_agent_continues, answer_reaches_turn_once, two_requests_are_open_at_once,
-    stop_cancels_requests
+    stop_cancels_requests, denied_call_never_runs, asked_call_runs_only_after_allow,
+    interrupt_withdraws_review, interrupt_withdraws_question, reconnect_repeats_review
 );

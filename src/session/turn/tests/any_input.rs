@@ -2,6 +2,7 @@
 
 use std::collections::BTreeSet;
 
+use greenroom_protocol::approval::ApprovalMode;
 use proptest::prelude::*;
 
 use super::*;
@@ -58,21 +59,38 @@ fn any_but_the_end() -> impl Strategy<Value = SessionInput> {
         Just(SessionInput::SandboxFailed { why: "w".into(), stderr_tail: None }),
         n().prop_map(move |n| turn_ended(n, failed())),
         n().prop_map(move |n| SessionInput::UserActionEnded { user_action: format!("act-{n}"), outcome: failed() }),
-        (0..3).prop_map(|n| SessionInput::ApprovalRequested { request: format!("r{n}") }),
-        (0..3).prop_map(|n| SessionInput::Confirm {
-            request: format!("r{n}"),
-            decision: ApprovalDecision::Allow,
-            reason: None
-        }),
+        approval_input(),
+        n().prop_map(|n| SessionInput::KillProcess { pid: n as i32 }),
+        prop::collection::vec(1..30i32, 0..3).prop_map(|pids| SessionInput::LeftoversReported { pids }),
         Just(SessionInput::StopIdle { reason: None }),
         prop_oneof![
             Just(SessionInput::StartForTerminal),
+            Just(SessionInput::PlanSaved { path: "p".into(), markdown: "- [ ] a".into() }),
             Just(SessionInput::TerminalsListed { names: vec!["main".into()] }),
         ],
-        Just(SessionInput::SetModel { settings: settings(), title: None }),
+        Just(set_model()),
         prop_oneof![Just(None), Just(Some(1.0)), Just(Some(-1.0))].prop_map(|usd| SessionInput::SetBudget { usd }),
         prop_oneof![Just("pause"), Just("unpause"), Just("stop")]
             .prop_map(|what| SessionInput::EffectFailed { what, why: "w".into() }),
+    ]
+}
+
+/// Returns inputs about approval requests, modes and repetitions.
+fn approval_input() -> impl Strategy<Value = SessionInput> {
+    let answers = || prop::collection::vec((0..3).prop_map(|n| approvals::policy_allows(&format!("r{n}"))), 0..3);
+    let change = move || answers().prop_map(|answers| ModeChange { mode: ApprovalMode::Edits, answers });
+    prop_oneof![
+        (0..3).prop_map(|n| approvals::asks(&format!("r{n}"))),
+        (0..3).prop_map(|n| approvals::answer(&format!("r{n}"))),
+        answers().prop_map(SessionInput::PolicyAnswered),
+        (0..300i64).prop_map(|timeout_ms| SessionInput::ApprovalsDue { timeout_ms }),
+        (0..2usize).prop_map(|index| SessionInput::RemoveRule { index }),
+        (change(), prop::option::of(Just("m".to_owned()))).prop_map(|(change, message)| SessionInput::SetMode {
+            settings: settings(),
+            change,
+            message
+        }),
+        Just(SessionInput::LoopNoted { what: "w".to_owned() }),
     ]
 }
 
@@ -85,6 +103,7 @@ proptest! {
     /// - No sandbox start is reported while the agent is connected.
     /// - At most one turn runs. A turn ends once and for a reason.
     /// - Every interrupt has something to stop and gets one receipt.
+    /// - Every approval request that is no longer open has one `confirmed`, and is open in a turn.
     #[test]
     fn invariants_hold_for_any_inputs(inputs in prop::collection::vec(any_input(), 1..60)) {
         let mut rules = RulesFixture::after(&[SessionInput::SessionCreated]);
@@ -119,7 +138,17 @@ proptest! {
             let ended = before.interrupting.is_some() && rules.state.interrupting.is_none();
             prop_assert!(receipts <= 1 && (!ended || receipts == 1));
             prop_assert!(rules.state.interrupting.is_none() || transition.escalation != Some(Escalation::Disarm));
-            prop_assert!(rules.state.interrupting.is_none() || rules.state.is_running(), "an interrupt needs running work that reports its end");
+            let reports_its_end = rules.state.is_running() || !rules.state.leftovers.is_empty();
+            prop_assert!(rules.state.interrupting.is_none() || reports_its_end, "an interrupt needs work that reports its end");
+            let open = |state: &SessionState| state.open_approvals().iter().map(|open| open.request.clone()).collect::<BTreeSet<_>>();
+            let ended_requests = transition.new_events.iter().filter_map(|new_event| match &new_event.body {
+                EventBody::Observation(Observation { kind: ObservationKind::Confirmed { request, .. }, .. }) => Some(request.clone()),
+                _ => None,
+            });
+            let ended_requests: Vec<_> = ended_requests.filter(|request| open(&before).contains(request)).collect();
+            let gone: Vec<_> = open(&before).difference(&open(&rules.state)).cloned().collect();
+            prop_assert_eq!(ended_requests.iter().cloned().collect::<BTreeSet<_>>(), gone.iter().cloned().collect());
+            prop_assert!(ended_requests.len() == gone.len() && (open(&rules.state).is_empty() || rules.state.is_turn_active()));
             let stored = serde_json::to_value(&rules.state).expect("session state serializes");
             prop_assert_eq!(serde_json::from_value::<SessionState>(stored).expect("session state deserializes"), rules.state.clone());
         }

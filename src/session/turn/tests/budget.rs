@@ -31,7 +31,7 @@ fn turn_ends_idle_with_the_reason_and_without_an_error() {
 fn raised_budget_other_model_or_next_turn_clears_the_reason() {
     let turn = RulesFixture::after(&working()).state.turn.expect("a turn runs").id;
     let over = with(denied(), &[SessionInput::TurnEnded { turn, outcome: WorkOutcome::Done }]);
-    let set_model = SessionInput::SetModel { settings: settings(), title: None };
+    let set_model = set_model();
     for input in [SessionInput::SetBudget { usd: Some(9.0) }, set_model, say("go on")] {
         assert_eq!(reason_after(&with(over.clone(), std::slice::from_ref(&input))), None, "{input:?}");
     }
@@ -53,7 +53,7 @@ fn rejected_call_outside_a_turn_changes_nothing() {
 
 #[test]
 fn rejection_is_reported_once_in_a_turn() {
-    check(&working(), budget_spent(), AgentState::Running, &["notice"], &[]);
+    check(&working(), budget_spent(), AgentState::Running, &["notice budget_spent"], &[]);
     check(&denied(), budget_spent(), AgentState::Running, &[], &[]);
 }
 

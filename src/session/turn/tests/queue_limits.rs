@@ -100,7 +100,7 @@ fn messages_actions_and_edits_share_the_byte_limit() {
 
 #[test]
 fn paused_agent_has_one_pending_model_change() {
-    let change = || SessionInput::SetModel { settings: settings(), title: None };
+    let change = || set_model();
     let rules =
         RulesFixture::after(&[SessionInput::SessionCreated, up(), SessionInput::Pause, change(), change(), change()]);
     assert_eq!(rules.state.outgoing.len(), 1);

@@ -17,7 +17,7 @@ use utoipa::{
     openapi::path::{Parameter, ParameterIn},
 };
 
-use super::{CONTENT_POLICY, Uploaded, check_writable, incoming_body::UploadLimits, target};
+use super::{CONTENT_POLICY, Uploaded, check_writable, incoming_body::UploadLimits, plan::record_plan, target};
 use crate::{
     api_schema::{BinarySchema, text},
     files::{DownloadType, FileError, PathText, RemovalScope, WriteCondition},
@@ -124,7 +124,7 @@ async fn get(
 /// The body is the file, of any content type. An empty file needs a `Content-Type`: without body
 /// and type, the request is rejected. Missing directories are created. `If-None-Match: *` keeps a
 /// file that already exists, and `If-Match` replaces only the file with that tag. A failed upload
-/// changes nothing.
+/// changes nothing. An upload of the agent's plan is also recorded, as a `plan` of the user.
 #[utoipa::path(put, path = "/api/sessions/{id}/files/{path}", tag = "files",
     params(SessionPath, FilePath, UploadQuery, ConditionHeaders),
     request_body(content = BinarySchema, content_type = "application/octet-stream", description = "The file."),
@@ -163,6 +163,7 @@ async fn put(
         Ok(placed) => placed.into_iter().next().expect("one file was placed"),
         Err(error) => return rejected(error),
     };
+    record_plan(&services, id.0, &placed).await;
     let status = if placed.is_new { StatusCode::CREATED } else { StatusCode::OK };
     let uploaded = Uploaded::from(placed);
     Ok(HttpResponse::build(status).insert_header((header::ETAG, uploaded.etag.clone())).json(uploaded))

@@ -18,6 +18,7 @@ mod changes;
 mod content;
 mod directory;
 mod incoming_body;
+mod plan;
 
 /// Policy of an answer with content that an agent wrote, in addition to that of all answers.
 const CONTENT_POLICY: &str = "default-src 'none'; sandbox";

@@ -14,7 +14,15 @@ title: string,
 /**
  * Name by which the agent knows the tool.
  */
-name?: string, input?: JsonValue, locations?: Array<ToolLocation>, } } | { "action": "think", "args": { content: string, } } | { "action": "plan", "args": { content: string, } } | { "action": "finish", "args": { message?: string, } } | { "action": "confirm", "args": { request: string, decision: ApprovalDecision, reason?: string, } } | { "action": "set_model", "args": { model: string, effort?: ReasoningEffort, } } | { "action": "set_budget", "args": { usd: number | null, } } | { "action": "kill_process", "args": { pid: number, } } | { "action": "interrupt", "args": Record<symbol, never> } | { "action": "pause", "args": Record<symbol, never> } | { "action": "resume", "args": Record<symbol, never> } | { "action": "stop", "args": Record<symbol, never> } | { "action": "end", "args": Record<symbol, never> };
+name?: string, input?: JsonValue, locations?: Array<ToolLocation>, } } | { "action": "think", "args": { content: string, } } | { "action": "plan", "args": { content: string, } } | { "action": "finish", "args": { message?: string, } } | { "action": "confirm", "args": { request: string, decision: ApprovalDecision, reason?: string, 
+/**
+ * Id of the choice that the person made.
+ */
+choice?: string, 
+/**
+ * Arguments that replace those of the tool call.
+ */
+input?: JsonValue, } } | { "action": "set_mode", "args": { mode: ApprovalMode, } } | { "action": "set_model", "args": { model: string, effort?: ReasoningEffort, } } | { "action": "set_budget", "args": { usd: number | null, } } | { "action": "kill_process", "args": { pid: number, } } | { "action": "interrupt", "args": Record<symbol, never> } | { "action": "pause", "args": Record<symbol, never> } | { "action": "resume", "args": Record<symbol, never> } | { "action": "stop", "args": Record<symbol, never> } | { "action": "end", "args": Record<symbol, never> };
 
 /**
  * State of the agent, as clients see it.
@@ -22,14 +30,54 @@ name?: string, input?: JsonValue, locations?: Array<ToolLocation>, } } | { "acti
 export type AgentState = "starting" | "idle" | "running" | "awaiting_confirmation" | "interrupting" | "paused" | "stopped" | "failed" | "ended";
 
 /**
+ * Choice of a person about an approval request.
+ */
+export type ApprovalChoice = { 
+/**
+ * Value of `choice` in the client request `confirm`.
+ */
+id: string, 
+/**
+ * Text for a person.
+ */
+name: string, kind: ApprovalChoiceKind, };
+
+/**
+ * Kind of a choice.
+ */
+export type ApprovalChoiceKind = "allow_once" | "allow_always" | "reject_once" | "reject_always";
+
+/**
  * Person's answer to an approval request.
  */
 export type ApprovalDecision = "allow" | "allow_always" | "deny";
 
 /**
+ * Mode of a session: the calls that run without a person's decision.
+ */
+export type ApprovalMode = "plan" | "ask" | "edits" | "auto";
+
+/**
  * Client request: `"action"` holds its name, `"args"` holds the rest.
  */
-export type ClientRequest = { "action": "initialize", "args": { model?: string, directory?: string, agent_cls?: string, image?: string, title?: string, effort?: EffortChoice, } } | { "action": "start", "args": { task: string, } } | { "action": "message", "args": { content: string, mode?: MessageMode, attachments?: Array<string>, } } | { "action": "run", "args": { command: string, } } | { "action": "read", "args": { path: string, } } | { "action": "write", "args": { path: string, content: string, } } | { "action": "browse", "args": { url: string, } } | { "action": "interrupt", "args": Record<symbol, never> } | { "action": "pause", "args": Record<symbol, never> } | { "action": "resume", "args": Record<symbol, never> } | { "action": "stop", "args": Record<symbol, never> } | { "action": "end", "args": Record<symbol, never> } | { "action": "confirm", "args": { request: string, decision: ApprovalDecision, reason?: string, } } | { "action": "edit_queue", "args": { item: string, content?: string, remove?: boolean, } } | { "action": "set_model", "args": { model: string, } } | { "action": "set_budget", "args": { usd: number | null, } } | { "action": "kill_process", "args": { pid: number, } } | { "action": "ping", "args": Record<symbol, never> };
+export type ClientRequest = { "action": "initialize", "args": { model?: string, directory?: string, agent_cls?: string, image?: string, title?: string, effort?: EffortChoice, mode?: ApprovalMode, 
+/**
+ * Name of the security analyzer.
+ */
+analyzer?: string, } } | { "action": "start", "args": { task: string, } } | { "action": "message", "args": { content: string, mode?: MessageMode, attachments?: Array<string>, } } | { "action": "run", "args": { command: string, } } | { "action": "read", "args": { path: string, } } | { "action": "write", "args": { path: string, content: string, } } | { "action": "browse", "args": { url: string, } } | { "action": "interrupt", "args": Record<symbol, never> } | { "action": "pause", "args": Record<symbol, never> } | { "action": "resume", "args": Record<symbol, never> } | { "action": "stop", "args": Record<symbol, never> } | { "action": "end", "args": Record<symbol, never> } | { "action": "confirm", "args": { request: string, decision: ApprovalDecision, reason?: string, 
+/**
+ * Id of one of the request's choices. Absent: the first choice of `decision`'s kind.
+ */
+choice?: string, 
+/**
+ * Arguments that replace those of the tool call, if the request is editable.
+ */
+input?: JsonValue, } } | { "action": "set_mode", "args": { mode: ApprovalMode, message?: string, } } | { "action": "edit_queue", "args": { item: string, content?: string, remove?: boolean, } } | { "action": "set_model", "args": { model: string, } } | { "action": "set_budget", "args": { usd: number | null, } } | { "action": "kill_process", "args": { pid: number, } } | { "action": "ping", "args": Record<symbol, never> };
+
+/**
+ * Party that decided about an approval request or a reviewed call.
+ */
+export type DecidedBy = "person" | "policy";
 
 /**
  * Next piece of an item. Exactly one durable event with the same `item` ends the item, and holds
@@ -169,7 +217,55 @@ kept: number, } } | { "observation": "commands", "extras": { items: Array<Leftov
 /**
  * Number of further processes, which `items` leaves out.
  */
-more?: number, } } | { "observation": "confirm", "extras": { request: string, action: string, risk: string, options: Array<ApprovalDecision>, } } | { "observation": "confirmed", "extras": { request: string, decision: ApprovalDecision, } } | { "observation": "usage", "extras": ModelUsage } | { "observation": "agent_state_changed", "extras": { agent_state: AgentState, reason?: string, 
+more?: number, } } | { "observation": "confirm", "extras": { request: string, 
+/**
+ * Work that needs the decision, in words.
+ */
+action: string, 
+/**
+ * Set by the server.
+ */
+risk?: RiskAssessment, options: Array<ApprovalDecision>, 
+/**
+ * Choices with their names, set by the server. Absent in events of earlier versions.
+ */
+choices?: Array<ApprovalChoice>, 
+/**
+ * Rule, mode or analyzer that asked, in words. Set by the server.
+ */
+asked_by?: string, 
+/**
+ * Tool call that runs if it is allowed. Long texts are abbreviated.
+ */
+call?: object, 
+/**
+ * True if a person may change the arguments of `call` before allowing it.
+ */
+editable?: boolean, 
+/**
+ * Unified diff of the change that the call would make.
+ */
+diff?: string, } } | { "observation": "confirmed", "extras": { request: string, decision: ApprovalDecision, 
+/**
+ * Absent in events of earlier versions.
+ */
+by?: DecidedBy, 
+/**
+ * Browser or token of the person, or the part of the policy that decided.
+ */
+who?: string, reason?: string, 
+/**
+ * Rule that the decision added, in words.
+ */
+rule?: string, 
+/**
+ * True if the person changed the arguments of the call.
+ */
+edited?: boolean, 
+/**
+ * True if the request ended without a decision. `decision` is then `deny`.
+ */
+withdrawn?: boolean, } } | { "observation": "usage", "extras": ModelUsage } | { "observation": "agent_state_changed", "extras": { agent_state: AgentState, reason?: string, 
 /**
  * Start of the state, or of the reported change within the state: RFC 3339.
  */
@@ -215,7 +311,16 @@ waited_ms?: number, } };
 /**
  * Line of a plan with a checkbox.
  */
-export type PlanItem = { text: string, done: boolean, };
+export type PlanItem = { text: string, done: boolean, 
+/**
+ * Absent in events of earlier versions.
+ */
+state?: PlanItemState, };
+
+/**
+ * State of one step of a plan.
+ */
+export type PlanItemState = "pending" | "in_progress" | "completed";
 
 /**
  * Message that waits in the queue.
@@ -264,6 +369,25 @@ why: string, };
  * Name of [`RetryFrame`] on the wire.
  */
 export type RetryFrameKind = "retry";
+
+/**
+ * Judgement of a security analyzer about one tool call.
+ */
+export type RiskAssessment = { level: RiskLevel, 
+/**
+ * Reasons in words, most important first. At most [`REASONS_LIMIT`], each of at most
+ * [`REASON_LIMIT`] bytes.
+ */
+reasons?: Array<string>, 
+/**
+ * Name of the analyzer. Empty in events of earlier versions.
+ */
+analyzer?: string, };
+
+/**
+ * Possible harm of a tool call.
+ */
+export type RiskLevel = "low" | "medium" | "high";
 
 /**
  * Phase of a sandbox.
