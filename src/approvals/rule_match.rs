@@ -7,41 +7,18 @@ use super::{
     parts::{CallPart, CallPartKind},
     pattern::{CommandPattern, PatternMatch},
     place::Place,
+    shell::is_powerful,
 };
-
-/// Variables through which a command runs other programs than it names.
-const POWERFUL_VARIABLES: [&str; 22] = [
-    "BASHOPTS",
-    "BASH_ENV",
-    "BROWSER",
-    "CDPATH",
-    "EDITOR",
-    "ENV",
-    "HOME",
-    "IFS",
-    "MAKEFLAGS",
-    "NODE_OPTIONS",
-    "PAGER",
-    "PATH",
-    "PERL5LIB",
-    "PERL5OPT",
-    "PROMPT_COMMAND",
-    "PS4",
-    "RUBYLIB",
-    "RUBYOPT",
-    "SHELL",
-    "SHELLOPTS",
-    "VISUAL",
-    "XDG_CONFIG_HOME",
-];
-
-/// Beginnings of names of such variables.
-const POWERFUL_PREFIXES: [&str; 8] =
-    ["LD_", "DYLD_", "GIT_", "PYTHON", "CARGO_", "RUSTC", "NPM_CONFIG_", "npm_config_"];
 
 /// Compares a rule with a part. A rule that allows must match for certain. A rule that asks or
 /// denies already matches if one of several places or hosts does.
-pub(super) fn compare(rule: &ApprovalRule, part: &CallPart, tools: &[String], agent: &str) -> PatternMatch {
+pub(super) fn compare(
+    rule: &ApprovalRule,
+    part: &CallPart,
+    tools: &[String],
+    agent: &str,
+    workspace: &str,
+) -> PatternMatch {
     let is_strict = rule.action == RuleAction::Allow;
     let mut result = PatternMatch::Yes;
     if rule.agent.as_ref().is_some_and(|wanted| wanted != agent) {
@@ -67,7 +44,7 @@ pub(super) fn compare(rule: &ApprovalRule, part: &CallPart, tools: &[String], ag
         return PatternMatch::No;
     }
     if let Some(path) = &rule.path {
-        result = result.min(match_places(path, &part.places, is_strict));
+        result = result.min(match_places(path, &part.places, is_strict, workspace));
     }
     if let Some(host) = &rule.host {
         let is_match = |own: &String| matches_host(host, own);
@@ -93,9 +70,11 @@ fn matches_tool(wanted: &str, part: &CallPart, tools: &[String]) -> bool {
     by_redirection || tools.iter().any(is_name)
 }
 
-/// Compares a glob with places. A relative glob matches inside the workspace, another one the
-/// absolute path or the path that begins with `~`.
-fn match_places(glob: &str, places: &[Place], is_strict: bool) -> PatternMatch {
+/// Compares a glob with places. A relative glob, and one below `workspace`, match inside the
+/// workspace. Another one matches the absolute path or the path that begins with `~`.
+fn match_places(glob: &str, places: &[Place], is_strict: bool, workspace: &str) -> PatternMatch {
+    let below = glob.strip_prefix(workspace.trim_end_matches('/')).and_then(|rest| rest.strip_prefix('/'));
+    let glob = below.unwrap_or(glob);
     let Ok(glob) = GlobBuilder::new(glob.strip_prefix("./").unwrap_or(glob)).literal_separator(true).build() else {
         return if is_strict { PatternMatch::No } else { PatternMatch::Maybe };
     };
@@ -129,9 +108,4 @@ fn matches_host(wanted: &str, host: &str) -> bool {
         }
         None => is_same(&wanted),
     }
-}
-
-/// Returns true if the variable decides which program a command runs.
-pub(super) fn is_powerful(variable: &str) -> bool {
-    POWERFUL_VARIABLES.contains(&variable) || POWERFUL_PREFIXES.iter().any(|prefix| variable.starts_with(prefix))
 }

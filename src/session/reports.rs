@@ -5,7 +5,7 @@ use std::{io, sync::Arc, time::Instant};
 use actix::prelude::*;
 use greenroom_protocol::{
     CONTENT_LIMIT, EventBody, EventSource, FULL_TEXT_LIMIT, Observation, ObservationKind,
-    approval::RiskAssessment,
+    approval::{RiskAssessment, RiskLevel},
     excerpt, fits_json, json_excerpt,
     link::{AgentReport, LINK_VERSION, ServerWelcome, WorkOutcome},
     observation::{AgentState, LEFTOVERS_LIMIT, TruncationMark},
@@ -194,7 +194,8 @@ impl Session {
         let stored = async move {
             let mut received = store_large_content(store, owner, received, content).await?;
             if let Some(assessment) = assessment {
-                received.risk = assessment.await;
+                // A call that was not assessed to the end is never taken for harmless.
+                received.risk = Some(assessment.await.unwrap_or_else(cut_off_assessment));
             }
             Ok::<_, StoreError>(received)
         };
@@ -336,6 +337,12 @@ fn attribute_source(body: EventBody) -> (EventSource, EventBody) {
             (EventSource::Server, Observation { kind: error, content: String::new() }.into())
         }
     }
+}
+
+/// Returns the risk of a call whose assessment was cut off.
+fn cut_off_assessment() -> RiskAssessment {
+    let reasons = vec!["the assessment was cut off".to_owned()];
+    RiskAssessment { level: RiskLevel::High, reasons, analyzer: String::new() }
 }
 
 fn lists_leftovers(report: &AgentReport) -> bool {

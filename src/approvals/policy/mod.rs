@@ -77,16 +77,23 @@ pub fn decide(input: PolicyInput<'_>) -> PolicyDecision {
 }
 
 fn by_rules(input: PolicyInput<'_>, part: &CallPart, tools: &[String]) -> Option<PolicyDecision> {
+    let matches = |rule: &ApprovalRule| rule_match::compare(rule, part, tools, input.agent, input.workspace);
     let first = |owner: usize| {
-        input.rules[owner].iter().find_map(|rule| match rule_match::compare(rule, part, tools, input.agent) {
+        input.rules[owner].iter().find_map(|rule| match matches(rule) {
             PatternMatch::No => None,
             PatternMatch::Maybe if rule.action == RuleAction::Allow => None,
             certainty => Some((owner, rule, certainty)),
         })
     };
     let configured = first(CONFIGURATION);
-    let denied =
-        configured.filter(|(_, rule, certainty)| rule.action == RuleAction::Deny && *certainty == PatternMatch::Yes);
+    // A rule that may deny at run time hides no later rule that denies for certain.
+    let denies = |wanted: PatternMatch| {
+        let rules = input.rules[CONFIGURATION].iter().map(|rule| (CONFIGURATION, rule, matches(rule)));
+        let mut restricting =
+            rules.take_while(|(_, rule, certainty)| rule.action == RuleAction::Deny || *certainty != PatternMatch::Yes);
+        restricting.find(|(_, rule, certainty)| rule.action == RuleAction::Deny && *certainty == wanted)
+    };
+    let denied = denies(PatternMatch::Yes).or_else(|| denies(PatternMatch::Maybe));
     let (owner, rule, certainty) = denied.or_else(|| first(0)).or_else(|| first(1)).or(configured)?;
     let name = format!("rule of the {}: {}", OWNERS[owner], describe(rule));
     Some(match (rule.action, certainty) {

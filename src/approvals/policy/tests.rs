@@ -227,6 +227,48 @@ fn owners_of_rules_have_an_order() {
 }
 
 #[test]
+fn line_that_may_run_another_program_is_not_allowed_by_a_rule() {
+    let allow = [rule("command = 'git *'\naction = 'allow'"), rule("command = 'ls*'\naction = 'allow'")];
+    let sign_of = |line: &str| sign(&decide_with(&run(line), ApprovalMode::Ask, None, [&allow, &[], &[]]));
+    assert_eq!(sign_of("git status && ls $HOME"), 'a');
+    for line in [
+        "for PATH in /workspace/x:/usr/bin; do git status; done",
+        "printf -v PATH %s /workspace/x; git status",
+        "printf -v 'PA''TH' %s /workspace/x; git status",
+        "X=PATH=/workspace/x; export $X; git status",
+        "a=PA; export ${a}TH=/workspace/x; git status",
+        "declare -n r='PA''TH'; r=/workspace/x; git status",
+        "((PATH=1)); git status",
+        "read PATH < x; git status",
+        "X='./evil x'; env $X=1 git status",
+        "echo a | xargs --replace rm ls -rf {}",
+        "echo a | xargs --max-lines rm ls",
+    ] {
+        assert_eq!(sign_of(line), '?', "{line}");
+    }
+}
+
+#[test]
+fn configured_denial_holds_against_rules_of_people() {
+    let allow = [rule("command = 'git push*'\naction = 'allow'")];
+    let deny = [rule("command = 'git push --force*'\naction = 'deny'"), rule("command = 'git push'\naction = 'deny'")];
+    let sign_of = |line: &str| sign(&decide_with(&run(line), ApprovalMode::Auto, None, [&allow, &[], &deny]));
+    assert_eq!(sign_of("git push --force"), 'd');
+    assert_eq!(sign_of("F=--force; git push $F"), '?', "it may be denied at run time");
+    assert_eq!(sign_of("git push origin"), 'a');
+    let first = [rule("command = 'git *'\naction = 'allow'"), deny[0].clone()];
+    let sign_of = |line: &str| sign(&decide_with(&run(line), ApprovalMode::Auto, None, [&[], &[], &first]));
+    assert_eq!(sign_of("git push --force"), 'a', "the first rule that matches decides");
+}
+
+#[test]
+fn absolute_path_of_a_rule_matches_inside_the_workspace() {
+    let deny = [rule(&format!("path = '{WORKSPACE}/.env'\naction = 'deny'"))];
+    let decision = decide_with(&write(".env"), ApprovalMode::Auto, None, [&[], &[], &deny]);
+    assert_eq!(sign(&decision), 'd');
+}
+
+#[test]
 fn allowed_command_is_not_asked_about_for_its_risk() {
     let allow = [rule("command = 'git push*'\naction = 'allow'")];
     let high = risk(RiskLevel::High);

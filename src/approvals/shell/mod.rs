@@ -5,6 +5,7 @@
 
 mod reader;
 mod unseen;
+mod variables;
 mod word;
 mod wrapper;
 
@@ -12,6 +13,7 @@ use std::rc::Rc;
 
 use shuck_parser::{ShellDialect, ShellProfile, parser::Parser};
 
+pub(super) use self::variables::is_powerful;
 use super::place::WorkDirs;
 
 /// Longest command line that is read, in bytes.

@@ -9,7 +9,7 @@ use shuck_ast::{
 
 use super::{
     COMMAND_LIMIT, CommandLine, CommandRole, DEPTH_LIMIT, RedirectedFile, ShellCommand, ShellWord, Unclear, check_size,
-    parser, unseen, word::no_substitution, wrapper,
+    parser, unseen, variables::may_be_set, word::no_substitution, wrapper,
 };
 use crate::approvals::place::WorkDirs;
 
@@ -73,6 +73,7 @@ impl CommandReader {
             return Err(Unclear("scripts inside scripts are nested too deep".to_owned()));
         }
         check_size(source)?;
+        self.set(&may_be_set(source));
         if depth > 0
             && let Some(reason) = unseen::hidden_text(source)
         {
@@ -161,7 +162,16 @@ impl CommandReader {
                 let mut names = self.assignments(&declaration.assignments, script)?;
                 for operand in &declaration.operands {
                     match operand {
-                        DeclOperand::Flag(word) | DeclOperand::Dynamic(word) => drop(self.word(word, script)?),
+                        DeclOperand::Flag(word) => {
+                            let flag = self.word(word, script)?;
+                            if !flag.is_fixed || flag.text.contains('n') {
+                                return Err(Unclear("a variable stands for another one".to_owned()));
+                            }
+                        }
+                        DeclOperand::Dynamic(word) => {
+                            self.word(word, script)?;
+                            return Err(Unclear("only the run decides which variable is set".to_owned()));
+                        }
                         DeclOperand::Name(name) => no_substitution(name.span.slice(script.source))?,
                         DeclOperand::Assignment(assignment) => {
                             names.extend(self.assignments(std::slice::from_ref(assignment), script)?);
@@ -305,8 +315,9 @@ impl CommandReader {
     }
 
     fn set(&mut self, names: &[String]) {
-        if !names.is_empty() {
-            self.variables = self.variables.iter().chain(names).cloned().collect();
+        let new: Vec<_> = names.iter().filter(|name| !self.variables.contains(name)).cloned().collect();
+        if !new.is_empty() {
+            self.variables = self.variables.iter().cloned().chain(new).collect();
         }
     }
 

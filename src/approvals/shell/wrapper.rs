@@ -155,8 +155,12 @@ fn plain_command(reader: &mut CommandReader, words: Vec<ShellWord>, context: &Co
             reader.change_dir(target.and_then(ShellWord::value));
         }
         "popd" => reader.change_dir(None),
-        "let" | "read" | "unset" | "test" | "[" | "mapfile" | "readarray" => no_code(&words)?,
-        "printf" if words.get(1).is_some_and(|word| word.text.starts_with("-v")) => no_code(&words)?,
+        "unset" | "test" | "[" => no_code(&words)?,
+        "let" | "read" | "mapfile" | "readarray" | "getopts" => sets_variables(reader, &words)?,
+        "printf" if words.get(1).is_some_and(|word| word.text.starts_with("-v")) => {
+            // The words behind the name are data.
+            sets_variables(reader, &words[..words.len().min(3)])?;
+        }
         "alias" | "enable" | "shopt" if words.len() > 1 => {
             return Err(Unclear(format!("`{name}` changes the meaning of later commands")));
         }
@@ -276,6 +280,9 @@ fn env(words: &[ShellWord], context: &mut CommandContext) -> Result<Vec<ShellWor
     let mut names = context.variables.to_vec();
     let mut at = 1;
     while let Some(word) = words.get(at) {
+        if !word.is_fixed {
+            return Err(Unclear("only the run decides which command `env` runs".to_owned()));
+        }
         match word.value() {
             Some("-i" | "-0" | "-v" | "-" | "--ignore-environment" | "--null" | "--debug") => at += 1,
             Some("-u" | "-C" | "--unset" | "--chdir") => at += 2,
@@ -313,14 +320,24 @@ fn xargs(words: &[ShellWord]) -> Result<Vec<ShellWord>, Unclear> {
                 at += 1;
                 break;
             }
-            "-I" | "--replace" => {
+            "--replace" => {
+                replaced = Some("{}".to_owned());
+                at += 1;
+            }
+            "-I" => {
                 replaced = words.get(at + 1).map(|word| word.text.clone());
                 at += 2;
             }
             "-a" | "-d" | "-E" | "-L" | "-n" | "-P" | "-s" | "--arg-file" | "--delimiter" | "--max-args"
-            | "--max-procs" | "--max-lines" | "--max-chars" => at += 2,
+            | "--max-procs" | "--max-chars" => at += 2,
+            // Its value follows `=` only.
+            "--max-lines" => at += 1,
             short if short.starts_with("-I") => {
                 replaced = Some(short[2..].to_owned());
+                at += 1;
+            }
+            long if long.starts_with("--replace=") => {
+                replaced = Some(long["--replace=".len()..].to_owned());
                 at += 1;
             }
             long if long.starts_with("--") && long.contains('=') => at += 1,
@@ -438,6 +455,17 @@ fn no_code(words: &[ShellWord]) -> Result<(), Unclear> {
         true => Err(Unclear("a builtin evaluates a text with a command".to_owned())),
         false => Ok(()),
     }
+}
+
+/// Records the variables that a builtin sets.
+fn sets_variables(reader: &mut CommandReader, words: &[ShellWord]) -> Result<(), Unclear> {
+    no_code(words)?;
+    if words.iter().any(|word| !word.is_fixed) {
+        return Err(Unclear(format!("only the run decides which variable `{}` sets", words[0].text)));
+    }
+    let names = words[1..].iter().map(|word| word.text.strip_prefix("-v").unwrap_or(&word.text).to_owned());
+    reader.keep_variables(&names.collect::<Vec<_>>());
+    Ok(())
 }
 
 fn unknown_option(program: &str, option: &str) -> Unclear {

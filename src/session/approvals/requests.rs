@@ -24,9 +24,6 @@ use super::{
 };
 use crate::clock;
 
-/// Tools whose arguments a person may change, those with the most specific arguments first.
-const EDITABLE_TOOLS: [&str; 4] = ["run", "browse", "write", "edit"];
-
 impl Session {
     /// Returns the assessment that an approval request needs before it is opened. `None` if the
     /// call was reviewed, or if there is nothing to assess.
@@ -49,20 +46,19 @@ impl Session {
     /// Checks the arguments with which a person replaces those of a call.
     ///
     /// # Errors
-    /// Returns [`RequestError::BadArgs`] if the policy denies the changed call.
+    /// Returns [`RequestError::BadArgs`] if the arguments do not fit the tool, or if the policy
+    /// denies the changed call.
     pub(in super::super) fn check_changed_call(&self, request: &str, input: &Value) -> Result<(), RequestError> {
         let open = self.state.open_approvals().iter().find(|approval| approval.request == request);
-        let call = open.and_then(|approval| approval.call.as_deref());
-        // A long call is not kept. Its arguments then show which tool it calls.
-        let tools = call.map_or_else(|| EDITABLE_TOOLS.to_vec(), |call| vec![call.name()]);
-        let changed = tools
-            .into_iter()
-            .find_map(|tool| serde_json::from_value::<Action>(json!({ "action": tool, "args": input })).ok());
-        match changed.map(|changed| self.decide_call(&changed, None, self.mode())) {
-            Some(PolicyDecision::Deny { reason, .. }) => Err(RequestError::BadArgs(format!(
+        // Without an open request with a tool, the rules reject the answer.
+        let Some(tool) = open.and_then(|approval| approval.tool.as_deref()) else { return Ok(()) };
+        let changed = serde_json::from_value::<Action>(json!({ "action": tool, "args": input }))
+            .map_err(|e| RequestError::BadArgs(format!("`input` does not fit `{tool}`: {e}")))?;
+        match self.decide_call(&changed, None, self.mode()) {
+            PolicyDecision::Deny { reason, .. } => Err(RequestError::BadArgs(format!(
                 "the changed call is denied: {reason}; change it, or deny the request"
             ))),
-            Some(PolicyDecision::Allow | PolicyDecision::Ask { .. }) | None => Ok(()),
+            PolicyDecision::Allow | PolicyDecision::Ask { .. } => Ok(()),
         }
     }
 
@@ -87,6 +83,7 @@ impl Session {
             since_ms: clock::now_ms(),
             // A person decides about a repetition, whatever the mode becomes.
             call: call.as_deref().filter(|_| !is_forced).and_then(without_contents),
+            tool: call.as_deref().map(|call| call.name().to_owned()),
             risk: known_risk.as_ref().map(|risk| RiskAssessment { reasons: Vec::new(), ..risk.clone() }),
             editable: *editable,
             has_project: rule.is_some() && (self.deps.policy.project_of)(&self.record).is_some(),

@@ -154,6 +154,9 @@ impl SessionState {
             }
         }
         let choice = approval.choice_of(answer)?;
+        if answer.input.is_some() && choice != open::ONCE {
+            return Err(RequestError::BadArgs("a changed call is allowed once; choose `once`".to_owned()));
+        }
         let scope = match choice.as_str() {
             open::SESSION => RuleScope::Session,
             open::PROJECT => RuleScope::Project,

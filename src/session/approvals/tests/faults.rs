@@ -34,8 +34,14 @@ async fn open_request_survives_restarts_and_is_answered_once() {
         decision: greenroom_protocol::action::ApprovalDecision::AllowAlways,
         reason: None,
         choice: Some("session".into()),
-        input: Some(json!({ "command": "make all" })),
+        input: None,
     };
+    let mut changed = always.clone();
+    if let ClientRequest::Confirm { input, .. } = &mut changed {
+        *input = Some(json!({ "command": "make all" }));
+    }
+    let error = fixture.confirmed_as(changed, "me").await.expect_err("the rule would be for another call");
+    assert_eq!(error.code(), "invalid_args");
     fixture.confirmed_as(always, "me").await.expect("the request is open, with its choices");
     assert_eq!(fixture.answers(), [("r".to_owned(), "allow".to_owned())]);
     // The agent has not taken the answer.

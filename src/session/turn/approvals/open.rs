@@ -11,7 +11,7 @@ use super::{ApprovalReply, RequestError, RuleScope, decision_of};
 use crate::approvals::{ApprovalRule, describe};
 
 /// Ids of the choices.
-const ONCE: &str = "once";
+pub(super) const ONCE: &str = "once";
 pub(super) const SESSION: &str = "session";
 pub(super) const PROJECT: &str = "project";
 /// The agent itself remembers the decision, and asks no more.
@@ -31,6 +31,9 @@ pub struct OpenApproval {
     /// Call without its contents, for another decision of the policy. `None`: a person decides.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub call: Option<Box<Action>>,
+    /// Name of the tool that the call uses. Absent in records of earlier versions.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub tool: Option<String>,
     /// Risk of the call, without its reasons.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub risk: Option<RiskAssessment>,
