@@ -5,6 +5,7 @@ use std::{sync::Arc, time::Duration};
 use bytes::{Bytes, BytesMut};
 use futures::{FutureExt as _, future::BoxFuture};
 use greenroom_protocol::approval::{RiskAssessment, RiskLevel};
+use percent_encoding::percent_decode_str;
 use reqwest::{Client, Method, Response, Url, header::CONTENT_TYPE, redirect};
 use serde::Deserialize;
 use serde_json::json;
@@ -25,6 +26,9 @@ const PASSED_TIMEOUT: Duration = Duration::from_secs(30);
 /// Requests to the service at a time. Further ones wait, and their time limit runs.
 const CONCURRENCY: usize = 32;
 
+/// Passed requests at a time. Fewer, so that they hold up no assessment.
+const PASSED_CONCURRENCY: usize = 8;
+
 /// Methods that are passed.
 const METHODS: [Method; 7] =
     [Method::GET, Method::HEAD, Method::POST, Method::PUT, Method::PATCH, Method::DELETE, Method::OPTIONS];
@@ -43,6 +47,7 @@ struct AnalyzerService {
     /// `None` if the address is no URL. The configuration allows only addresses that are one.
     url: Option<Url>,
     slots: Arc<Semaphore>,
+    passed_slots: Arc<Semaphore>,
 }
 
 /// Assessment, as the service sends it.
@@ -64,7 +69,12 @@ impl HttpAnalyzer {
         // A redirect would send the call to an address that nobody configured.
         let client = Client::builder().redirect(redirect::Policy::none()).build()?;
         let url = config.url.parse().ok();
-        let service = AnalyzerService { client, url, slots: Arc::new(Semaphore::new(CONCURRENCY)) };
+        let service = AnalyzerService {
+            client,
+            url,
+            slots: Arc::new(Semaphore::new(CONCURRENCY)),
+            passed_slots: Arc::new(Semaphore::new(PASSED_CONCURRENCY)),
+        };
         Ok(HttpAnalyzer { service, timeout: config.timeout.0 })
     }
 }
@@ -125,7 +135,7 @@ impl AnalyzerService {
             return Err(PassError::BadMethod(method.chars().take(20).collect()));
         };
         let url = self.below(&path, query.as_deref()).ok_or(PassError::BadPath)?;
-        let _slot = self.slots.acquire().await.map_err(|e| PassError::Unreachable(e.to_string()))?;
+        let _slot = self.passed_slots.acquire().await.map_err(|e| PassError::Unreachable(e.to_string()))?;
         let mut sent = self.client.request(method, url).body(body);
         if let Some(content_type) = content_type {
             sent = sent.header(CONTENT_TYPE, content_type);
@@ -149,9 +159,21 @@ impl AnalyzerService {
         url.set_path(&format!("{root}{path}"));
         url.set_query(query.filter(|query| !query.is_empty()));
         // Dots were resolved by now.
-        let is_below = url.path().starts_with(&root) && url.path().len() > root.len() && !path.contains('\\');
+        let is_below = url.path().starts_with(&root) && url.path().len() > root.len() && !may_leave(path);
         is_below.then_some(url)
     }
+}
+
+/// Returns true if a service that decodes the path, even several times, may leave its directory.
+fn may_leave(path: &str) -> bool {
+    let mut decoded = path.to_owned();
+    while let Ok(next) = percent_decode_str(&decoded).decode_utf8()
+        && next != decoded
+    {
+        decoded = next.into_owned();
+    }
+    let is_up = |segment: &str| segment.split(';').next().is_some_and(|name| name == "..");
+    decoded.contains('\\') || decoded.split('/').any(is_up) || percent_decode_str(&decoded).decode_utf8().is_err()
 }
 
 /// Failure while an answer is read.

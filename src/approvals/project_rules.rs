@@ -41,8 +41,8 @@ type ProjectMap = BTreeMap<String, Arc<[ApprovalRule]>>;
 /// Reason for which the rules of a project did not change.
 #[derive(Debug, thiserror::Error)]
 pub enum ProjectRulesError {
-    #[error("project `{project}` has no rule {index}; list the rules again")]
-    NoRule { project: String, index: usize },
+    #[error("project `{0}` no longer has the rule; list the rules again")]
+    NoRule(String),
     #[error("{0}")]
     Invalid(String),
     #[error("project `{0}` already has {RULES_LIMIT} rules; remove one first")]
@@ -113,24 +113,23 @@ impl ProjectRules {
         Ok(true)
     }
 
-    /// Removes the rule at `index`, as [`ProjectRules::list`] counts from 0, and returns it.
+    /// Removes `rule`.
     ///
     /// # Errors
     /// No such rule, or a file that cannot be written. Nothing changes then.
-    pub async fn remove(&self, source: &str, index: usize) -> Result<ApprovalRule, ProjectRulesError> {
+    pub async fn remove(&self, source: &str, rule: &ApprovalRule) -> Result<(), ProjectRulesError> {
         let _change = self.change.lock().await;
         let mut projects = self.projects().clone();
         let mut rules = projects.get(source).map(|rules| rules.to_vec()).unwrap_or_default();
-        if index >= rules.len() {
-            return Err(ProjectRulesError::NoRule { project: source.to_owned(), index });
-        }
-        let removed = rules.remove(index);
+        let Some(index) = rules.iter().position(|own| own == rule) else {
+            return Err(ProjectRulesError::NoRule(source.to_owned()));
+        };
+        rules.remove(index);
         match rules.is_empty() {
             true => drop(projects.remove(source)),
             false => drop(projects.insert(source.to_owned(), rules.into())),
         }
-        self.save(projects).await?;
-        Ok(removed)
+        self.save(projects).await
     }
 
     /// Writes the projects, and then publishes them.
@@ -194,9 +193,10 @@ mod tests {
         let rules = ProjectRules::open(data.clone());
         assert_eq!(rules.list("/home/a")[..], [rule("git push *"), rule("make")]);
         assert_eq!(rules.list("/home/c").len(), 0);
-        assert_eq!(rules.remove("/home/a", 0).await.expect("the rule exists"), rule("git push *"));
-        assert!(matches!(rules.remove("/home/a", 1).await, Err(ProjectRulesError::NoRule { index: 1, .. })));
-        rules.remove("/home/b", 0).await.expect("the rule exists");
+        rules.remove("/home/a", &rule("git push *")).await.expect("the rule exists");
+        let again = rules.remove("/home/a", &rule("git push *")).await;
+        assert!(matches!(again, Err(ProjectRulesError::NoRule(_))), "another rule stays: {again:?}");
+        rules.remove("/home/b", &rule("ls")).await.expect("the rule exists");
         let all = ProjectRules::open(data).all();
         assert_eq!(
             all.iter().map(|(source, rules)| (source.as_str(), rules.len())).collect::<Vec<_>>(),

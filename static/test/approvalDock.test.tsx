@@ -106,8 +106,23 @@ test("whole call, its unseen characters, risk and author of the question are sho
 test("edit shows its diff with unseen characters", async () => {
   const diff = "--- a/x.md\n+++ b/x.md\n@@ -1 +1 @@\n-one\n+t\u200bwo\n";
   await show(asking(new FrameScript(), "q", { call: { action: "edit", args: { path: "x.md", lines: ["two"] } }, diff }));
-  assert.match(root.querySelector(".confirm-diff")!.textContent!, /-one\n\+t\\u\{200b\}wo/);
+  assert.match(root.querySelector("code.diff")!.textContent!, /-one\n\+t\\u\{200b\}wo/);
+  assert.match(root.textContent!, /Contains 1 unseen character/);
   assert.equal(root.querySelector(".confirm-path")!.textContent, "x.md");
+});
+
+test("command with a diff shows the command", async () => {
+  await show(asking(new FrameScript(), "q", { call: run("rm -r ."), diff: "--- a/x.md\n+++ b/x.md\n@@ -1 +1 @@\n-one\n+two\n" }));
+  assert.equal(requestedAction(), "rm -r .");
+  assert.equal(root.querySelector("code.diff"), null);
+});
+
+test("Ctrl+Enter in the reason field denies", async () => {
+  const testSession = await showRequest("ls");
+  await write("not yet", "input");
+  key(root.querySelector("input")!, "Enter", { ctrlKey: true });
+  await settled();
+  assert.deepEqual(answersOf(testSession).map(({ decision }) => decision), ["deny"]);
 });
 
 test("buttons come from the choices, and from the options of an earlier server", async () => {

@@ -27,7 +27,7 @@ pub struct ClientFrame {
 #[serde(tag = "action", content = "args", rename_all = "snake_case")]
 #[cfg_attr(test, strum(serialize_all = "snake_case"), ts(optional_fields))]
 pub enum ClientRequest {
-    /// Creates the session. Later, changes `model`, `effort` and `title` only.
+    /// Creates the session. Later, changes `model`, `effort`, `title`, `mode` and `analyzer` only.
     Initialize {
         #[serde(default)]
         model: Option<String>,

@@ -39,8 +39,8 @@ pub struct SessionSecurity {
 #[derive(Debug, Clone, Message)]
 #[rtype(result = "RequestResult")]
 pub struct RemoveSessionRule {
-    /// Index in [`SessionSecurity::rules`].
-    pub index: usize,
+    /// Rule of [`SessionSecurity::rules`].
+    pub rule: ApprovalRule,
 }
 
 /// Assesses a call and applies the policy, without any effect.
@@ -75,10 +75,10 @@ impl Handler<GetSecurity> for Session {
 impl Handler<RemoveSessionRule> for Session {
     type Result = ResponseFuture<RequestResult>;
 
-    fn handle(&mut self, RemoveSessionRule { index }: RemoveSessionRule, ctx: &mut Context<Session>) -> Self::Result {
+    fn handle(&mut self, RemoveSessionRule { rule }: RemoveSessionRule, ctx: &mut Context<Session>) -> Self::Result {
         // The state alone changes, and must not wait for the next event.
         self.record_changed = true;
-        self.handle_request(SessionInput::RemoveRule { index }, None, ctx)
+        self.handle_request(SessionInput::RemoveRule { rule }, None, ctx)
     }
 }
 

@@ -110,7 +110,7 @@ async fn session_rule_allows_later_calls_and_open_requests() {
     assert_eq!(fixture.review("x", "k", run("git push")).await, Verdict::Allow);
     let security = fixture.session.send(GetSecurity).await.expect("session actor is running");
     assert_eq!(security.rules, [rule_for("git push")]);
-    let removed = fixture.session.send(RemoveSessionRule { index: 0 }).await;
+    let removed = fixture.session.send(RemoveSessionRule { rule: rule_for("git push") }).await;
     removed.expect("session actor is running").expect("the rule exists");
     assert_eq!(fixture.review("y", "l", run("git push")).await, Verdict::Ask);
     let state = fixture.stored_state().await;

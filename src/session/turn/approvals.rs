@@ -207,14 +207,11 @@ impl SessionState {
         Ok(())
     }
 
-    /// Removes a rule of the session. The index is that of [`SessionState::session_rules`].
-    pub(super) fn remove_rule(&mut self, index: usize) -> Result<(), RequestError> {
-        if index >= self.session_rules.len() {
-            return Err(RequestError::BadArgs(format!(
-                "the session has no rule {index}; it has {}, counted from 0",
-                self.session_rules.len()
-            )));
-        }
+    /// Removes a rule of the session.
+    pub(super) fn remove_rule(&mut self, rule: &ApprovalRule) -> Result<(), RequestError> {
+        let Some(index) = self.session_rules.iter().position(|own| own == rule) else {
+            return Err(RequestError::BadArgs("the session no longer has the rule; list its rules again".to_owned()));
+        };
         self.session_rules.remove(index);
         Ok(())
     }

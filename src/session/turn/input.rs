@@ -8,7 +8,10 @@ use greenroom_protocol::{
 };
 
 use super::{ApprovalReply, ModeChange, OpenApproval, PolicyAnswer, QuotaExceeded};
-use crate::sandbox::{SandboxExit, SandboxIsolation};
+use crate::{
+    approvals::ApprovalRule,
+    sandbox::{SandboxExit, SandboxIsolation},
+};
 
 /// Input of the rules: a request, a report or a timer.
 #[derive(Debug, Clone, PartialEq)]
@@ -34,7 +37,7 @@ pub enum SessionInput {
     Confirm(ApprovalReply),
     /// Removes a rule of the session.
     RemoveRule {
-        index: usize,
+        rule: ApprovalRule,
     },
     EditQueue {
         item: String,

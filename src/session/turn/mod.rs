@@ -331,7 +331,7 @@ impl SessionState {
             SessionInput::Stop { reason } => self.stop(reason, context, &mut d)?,
             SessionInput::End => self.end(context, &mut d)?,
             SessionInput::Confirm(answer) => self.confirm(answer, &mut d)?,
-            SessionInput::RemoveRule { index } => self.remove_rule(index)?,
+            SessionInput::RemoveRule { rule } => self.remove_rule(&rule)?,
             SessionInput::EditQueue { item, content, remove } => self.edit_queue(&item, content, remove)?,
             SessionInput::SetModel { settings, mode, .. } => self.set_model(settings, mode, &mut d)?,
             SessionInput::SetMode { settings, change, message } => {

@@ -67,6 +67,13 @@ export function ApprovalCard({ approval, isAnswered, isLive, pager, onAnswer }: 
     deny: () => denials[0] && answer(denials[0]),
     leave: () => (edited === null ? focusField() : stopEditing()),
   });
+  // A text pasted onto the card is meant for the message field, which had the focus before.
+  const passToField = (event: ClipboardEvent) => {
+    if (event.target !== card.current) return;
+    event.preventDefault();
+    focusField();
+    document.execCommand("insertText", false, event.clipboardData?.getData("text/plain") ?? "");
+  };
   const stopEditing = () => {
     setEdited(null);
     card.current?.focus();
@@ -84,7 +91,7 @@ export function ApprovalCard({ approval, isAnswered, isLive, pager, onAnswer }: 
     </button>
   );
   return (
-    <section class={`confirm ${risk?.level ?? ""}`} role="group" aria-label="Approval request" tabIndex={-1} ref={card} onKeyDown={keyDown}>
+    <section class={`confirm ${risk?.level ?? ""}`} role="group" aria-label="Approval request" tabIndex={-1} ref={card} onKeyDown={keyDown} onPaste={passToField}>
       <div class="confirm-head">
         <h2>Allow this action?</h2>
         {risk && <RiskBadge risk={risk} all />}

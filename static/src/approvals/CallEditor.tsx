@@ -1,6 +1,7 @@
 // Field to change a call before it is allowed.
 
 import { useLayoutEffect, useRef } from "preact/hooks";
+import { escapeInvisible } from "../escapes";
 import type { RequestedCall } from "./requestedCall";
 import { RequestedText } from "./RequestedText";
 import { marksNote, visiblePieces } from "./visibleText";
@@ -21,7 +22,7 @@ export function CallEditor({ call, value, onChange }: CallEditorProps) {
   const rows = Math.min(MAX_LINES, Math.max(call.kind === "content" ? 4 : 1, value.split("\n").length));
   return (
     <>
-      {call.path !== undefined && <p class="confirm-path"><code dir="ltr">{call.path}</code></p>}
+      {call.path !== undefined && <p class="confirm-path"><code dir="ltr">{escapeInvisible(call.path)}</code></p>}
       <textarea
         ref={field}
         class="field confirm-editor"

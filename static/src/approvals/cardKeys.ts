@@ -15,7 +15,8 @@ export function cardKeys({ allow, deny, leave }: CardActions): (event: KeyboardE
     if (event.defaultPrevented || isComposing(event)) return;
     const isModified = (event.ctrlKey || event.metaKey) && !event.shiftKey && !event.altKey;
     const isInField = event.target instanceof Element && event.target.matches("input, textarea");
-    const act = event.key === "Escape" ? leave : isModified && event.key === "Enter" ? allow : isModified && event.key === "Backspace" && !isInField ? deny : undefined;
+    const isInDenial = event.target instanceof Element && event.target.closest(".confirm-deny") !== null;
+    const act = event.key === "Escape" ? leave : isModified && event.key === "Enter" && !isInDenial ? allow : isModified && event.key === "Backspace" && !isInField ? deny : undefined;
     if (!act) return;
     event.preventDefault();
     if (!event.repeat) act();

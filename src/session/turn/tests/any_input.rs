@@ -84,7 +84,8 @@ fn approval_input() -> impl Strategy<Value = SessionInput> {
         (0..3).prop_map(|n| approvals::answer(&format!("r{n}"))),
         answers().prop_map(SessionInput::PolicyAnswered),
         (0..300i64).prop_map(|timeout_ms| SessionInput::ApprovalsDue { timeout_ms }),
-        (0..2usize).prop_map(|index| SessionInput::RemoveRule { index }),
+        prop::sample::select(vec!["git push *", "make"])
+            .prop_map(|command| SessionInput::RemoveRule { rule: approvals::rule(command) }),
         (change(), prop::option::of(Just("m".to_owned()))).prop_map(|(change, message)| SessionInput::SetMode {
             settings: settings(),
             change,

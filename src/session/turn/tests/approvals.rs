@@ -16,7 +16,7 @@ fn open(request: &str) -> OpenApproval {
     OpenApproval { request: request.into(), item: Some(format!("item-{request}")), ..OpenApproval::default() }
 }
 
-fn rule(command: &str) -> ApprovalRule {
+pub(super) fn rule(command: &str) -> ApprovalRule {
     ApprovalRule {
         tool: None,
         command: Some(command.into()),
@@ -217,8 +217,8 @@ fn rules_are_added_once_and_removed() {
     let always = |request: &str| SessionInput::Confirm(answer_as(request, ApprovalDecision::AllowAlways));
     let twice = with(working(), &[asks("r"), always("r"), asks("s"), always("s")]);
     assert_eq!(RulesFixture::after(&twice).state.session_rules().len(), 1);
-    check_rejected(&twice, SessionInput::RemoveRule { index: 1 }, "invalid_args");
-    let removed = RulesFixture::after(&with(twice, &[SessionInput::RemoveRule { index: 0 }]));
+    check_rejected(&twice, SessionInput::RemoveRule { rule: rule("other") }, "invalid_args");
+    let removed = RulesFixture::after(&with(twice, &[SessionInput::RemoveRule { rule: rule("git push *") }]));
     assert!(removed.state.session_rules().is_empty());
     let mut rules = RulesFixture::after(&working());
     for n in 0..64 {

@@ -65,8 +65,8 @@ fn rule_id(scope: &str, rule: &ApprovalRule) -> String {
 }
 
 /// Returns the position of the rule with this id.
-fn position_of(id: &str, scope: &str, rules: &[ApprovalRule]) -> Option<usize> {
-    rules.iter().position(|rule| rule_id(scope, rule) == id)
+fn rule_of<'a>(id: &str, scope: &str, rules: &'a [ApprovalRule]) -> Option<&'a ApprovalRule> {
+    rules.iter().find(|rule| rule_id(scope, rule) == id)
 }
 
 #[cfg(test)]
@@ -89,9 +89,9 @@ mod tests {
         let ids: Vec<Option<String>> = removable("/srv", &rules).into_iter().map(|row| row.id).collect();
         let second = ids[1].clone().expect("a rule of a project has an id");
         assert_ne!(ids[0], ids[1]);
-        assert_eq!(position_of(&second, "/srv", &rules), Some(1));
-        assert_eq!(position_of(&second, "/srv", &rules[1..]), Some(0), "the id does not depend on the position");
-        assert_eq!(position_of(&second, "/home", &rules), None);
-        assert_eq!(position_of("", "/srv", &rules), None);
+        assert_eq!(rule_of(&second, "/srv", &rules), Some(&rules[1]));
+        assert_eq!(rule_of(&second, "/srv", &rules[1..]), Some(&rules[1]), "the id does not depend on the position");
+        assert_eq!(rule_of(&second, "/home", &rules), None);
+        assert_eq!(rule_of("", "/srv", &rules), None);
     }
 }

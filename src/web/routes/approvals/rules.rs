@@ -6,7 +6,7 @@ use actix_web::{
 };
 use serde::Serialize;
 
-use super::{RuleRow, position_of, removable};
+use super::{RuleRow, removable, rule_of};
 use crate::{
     approvals::ProjectRulesError,
     web::{
@@ -53,11 +53,11 @@ async fn remove_project_rule(services: Data<WebServices>, id: Path<String>) -> A
     let no_rule =
         || ApiError::not_found(format!("no project has a rule `{id}`; `GET /api/approvals/rules` lists them"));
     let projects = services.project_rules.all();
-    let found = projects.iter().find_map(|(source, rules)| Some((source, position_of(&id, source, rules)?)));
-    let (source, index) = found.ok_or_else(no_rule)?;
-    match services.project_rules.remove(source, index).await {
-        Ok(_) => Ok(HttpResponse::NoContent().finish()),
-        Err(ProjectRulesError::NoRule { .. }) => Err(no_rule()),
+    let found = projects.iter().find_map(|(source, rules)| Some((source, rule_of(&id, source, rules)?)));
+    let (source, rule) = found.ok_or_else(no_rule)?;
+    match services.project_rules.remove(source, rule).await {
+        Ok(()) => Ok(HttpResponse::NoContent().finish()),
+        Err(ProjectRulesError::NoRule(_)) => Err(no_rule()),
         Err(error) => Err(ApiError::unavailable(error.to_string())),
     }
 }

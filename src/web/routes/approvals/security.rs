@@ -14,7 +14,7 @@ use serde_json::{Map, Value, json};
 use super::{
     RuleRow,
     findings::{SecurityFinding, newest_findings},
-    position_of, removable,
+    removable, rule_of,
 };
 use crate::{
     api_schema::{ApprovalModeSchema, RiskAssessmentSchema},
@@ -73,12 +73,17 @@ struct RequestRow {
     id: String,
     /// Item of the tool call.
     item: Option<String>,
-    /// Tool call, without the contents of files. `null` if it is too long; the event `confirm` has
-    /// it.
+    /// Tool call, without the contents of files. `null` if it is too long, or if a repetition
+    /// asked; the event `confirm` has it.
     #[schema(value_type = Option<Object>)]
     call: Option<Box<Action>>,
+    /// Risk without its reasons, which the event `confirm` has.
     #[schema(value_type = Option<RiskAssessmentSchema>)]
     risk: Option<RiskAssessment>,
+    /// Ids of the choices, for `choice` of an answer.
+    choices: Vec<String>,
+    /// True if an answer may have `input`.
+    editable: bool,
     /// Time of the request, RFC 3339, UTC.
     since: String,
 }
@@ -160,9 +165,10 @@ async fn analyze_call(services: Data<WebServices>, id: SessionPath, call: Json<C
 async fn remove_session_rule(services: Data<WebServices>, id: SessionPath, req: HttpRequest) -> ApiResult {
     let rule = req.match_info().query("rule");
     let rules = services.ask_session(id.0, GetSecurity).await?.rules;
-    let index = position_of(rule, &id.0.to_string(), &rules)
+    let rule = rule_of(rule, &id.0.to_string(), &rules)
         .ok_or_else(|| ApiError::not_found(format!("session `{}` has no rule `{rule}`", id.0)))?;
-    services.send_to_session(id.0, RemoveSessionRule { index }).await??;
+    let rule = rule.clone();
+    services.send_to_session(id.0, RemoveSessionRule { rule }).await??;
     Ok(HttpResponse::NoContent().finish())
 }
 
@@ -186,7 +192,9 @@ async fn view(services: &WebServices, id: SessionId) -> ApiResult {
 }
 
 impl From<OpenApproval> for RequestRow {
-    fn from(OpenApproval { request, item, since_ms, call, risk, .. }: OpenApproval) -> RequestRow {
-        RequestRow { id: request, item, call, risk, since: clock::rfc3339(since_ms) }
+    fn from(approval: OpenApproval) -> RequestRow {
+        let choices = approval.choices().into_iter().map(|choice| choice.id).collect();
+        let OpenApproval { request, item, since_ms, call, risk, editable, .. } = approval;
+        RequestRow { id: request, item, call, risk, choices, editable, since: clock::rfc3339(since_ms) }
     }
 }
