@@ -36,8 +36,11 @@ api_schema! {
     pub(crate) ApprovalDecisionSchema as "ApprovalDecision" = Object::new();
     pub(crate) ApprovalModeSchema as "ApprovalMode" = Object::new();
     pub(crate) AgentStateSchema as "AgentState" = Object::new();
+    pub(crate) CheckpointKindSchema as "CheckpointKind" = Object::new();
     pub(crate) EffortChoiceSchema as "EffortChoice" = Object::new();
     pub(crate) ErrorBodySchema as "ErrorBody" = Object::new();
+    pub(crate) FileChangeKindSchema as "FileChangeKind" = Object::new();
+    pub(crate) LeftOutEntrySchema as "LeftOutEntry" = Object::new();
     pub(crate) MessageModeSchema as "MessageMode" = Object::new();
     pub(crate) ProviderApiSchema as "ProviderApi" = Object::new();
     pub(crate) RiskAssessmentSchema as "RiskAssessment" = Object::new();

@@ -7,7 +7,7 @@
 //!   approval_rules.json                   rules of projects for tool calls
 //!   browsers.json                         signed-in browsers, without their secrets
 //!   purged_spending.jsonl                 cost of purged sessions
-//!   journal/  sandboxes/  drivers/  uploads/   for this server only
+//!   journal/  sandboxes/  drivers/  uploads/  checkpoints/   for this server only
 //!   run/  workspaces/  homes/             one directory per session, mounted into its sandbox
 //!   bin/                                  the agent's binaries, mounted read-only into sandboxes
 //! ```
@@ -90,11 +90,12 @@ pub struct DataDir {
 
 /// Subdirectories with their modes. From outside, the data directory's own mode keeps sandbox users
 /// out. The modes here apply to mounts inside a sandbox.
-const SUBDIRECTORIES: [(&str, u32); 8] = [
+const SUBDIRECTORIES: [(&str, u32); 9] = [
     ("journal", 0o700),
     ("sandboxes", 0o700),
     ("drivers", 0o700),
     ("uploads", 0o700),
+    ("checkpoints", 0o700),
     ("run", 0o711),
     ("workspaces", 0o711),
     ("homes", 0o711),
@@ -182,6 +183,16 @@ impl DataDir {
     /// Records of the last sandbox driver of each session.
     pub fn drivers(&self) -> PathBuf {
         self.path.join("drivers")
+    }
+
+    /// Checkpoints of the sessions' workspaces.
+    pub fn checkpoints(&self) -> PathBuf {
+        self.path.join("checkpoints")
+    }
+
+    /// Bare clones of the sessions' repositories.
+    pub fn repositories(&self) -> PathBuf {
+        self.path.join("repositories")
     }
 
     /// Records of names that the server gave to unfinished uploads and removals.

@@ -2,6 +2,8 @@
 
 mod approval_defaults;
 mod create;
+mod fork;
+mod fork_point;
 mod idempotency_keys;
 mod messages;
 mod purge;
@@ -26,17 +28,20 @@ use tracing::warn;
 
 pub use self::approval_defaults::ApprovalDefaults;
 pub use self::create::AGENT;
-pub use self::idempotency_keys::idempotency_key;
+pub use self::fork::{Fork, ForkError, ForkFiles, ForkRequest};
+pub use self::idempotency_keys::{fork_key, idempotency_key};
 pub use self::messages::{
     Create, CreatedSession, GetIfRunning, NewSession, Open, OpenWithReply, PassivateIdle, Purge, ShutDown,
 };
 use self::{idempotency_keys::IdempotencyKeys, restart::RestartBackoff};
 use crate::{
     actor_registry::{ActorEntry, ActorKind, ActorRegistry},
+    checkpoints::Checkpoints,
     frontend::{ATTACH_TIMEOUT, SessionProvider, disk_stalled_error},
     gateway::Gateway,
     link::StartLimiter,
     net::KeyedThreads,
+    repositories::Repositories,
     sandbox::SandboxDriver,
     session::{
         self, IdempotencyKey, RequestError, Session,
@@ -57,6 +62,8 @@ pub struct DirectoryParts {
     pub runs: PathBuf,
     pub workspaces: PathBuf,
     pub homes: PathBuf,
+    pub checkpoints: Arc<Checkpoints>,
+    pub repositories: Arc<Repositories>,
     pub threads: KeyedThreads,
     /// Builds the sessions' dependencies, given the address that stopped sessions report to.
     pub sessions: Box<dyn FnOnce(Recipient<SessionStopped>) -> session::SessionDeps + Send>,
@@ -73,6 +80,8 @@ pub struct Directory {
     /// Sessions that are being created and whose sandboxes are not yet in the start queue.
     creating: usize,
     session_dirs: [PathBuf; 3],
+    checkpoints: Arc<Checkpoints>,
+    repositories: Arc<Repositories>,
     threads: KeyedThreads,
     sessions: Arc<session::SessionDeps>,
     slots: HashMap<SessionId, SessionSlot>,
@@ -112,6 +121,8 @@ impl Directory {
                 runs,
                 workspaces,
                 homes,
+                checkpoints,
+                repositories,
                 threads,
                 sessions,
             } = parts;
@@ -124,6 +135,8 @@ impl Directory {
                 approvals,
                 creating: 0,
                 session_dirs: [runs, workspaces, homes],
+                checkpoints,
+                repositories,
                 threads,
                 sessions: Arc::new(sessions(ctx.address().recipient())),
                 slots: HashMap::new(),
@@ -145,6 +158,10 @@ impl Directory {
         ctx.wait(mine.map(|mine, directory, ctx| match mine {
             Ok(mine) => {
                 for SessionSnapshot { record, .. } in mine {
+                    if record.is_unfinished_fork() {
+                        directory.remove_unfinished_fork(record.id);
+                        continue;
+                    }
                     directory.keys.insert(record.idempotency_key, record.id);
                     if !matches!(record.state, AgentState::Stopped | AgentState::Failed | AgentState::Ended) {
                         directory.recover_session(record.id, ctx);
@@ -364,7 +381,18 @@ impl SessionProvider for Addr<Directory> {
         key: Option<String>,
     ) -> Result<(SessionId, Addr<Session>), RequestError> {
         let (new, dedup_key) = match request.clone() {
-            ClientRequest::Initialize { model, directory, agent_cls, image, title, effort, mode, analyzer } => {
+            ClientRequest::Initialize {
+                model,
+                directory,
+                agent_cls,
+                image,
+                title,
+                effort,
+                mode,
+                analyzer,
+                repo,
+                reference,
+            } => {
                 let new = NewSession {
                     title,
                     agent: agent_cls,
@@ -374,6 +402,8 @@ impl SessionProvider for Addr<Directory> {
                     analyzer,
                     image,
                     directory,
+                    repo,
+                    reference,
                     task: None,
                     budget_usd: None,
                 };

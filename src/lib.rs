@@ -25,9 +25,11 @@
 //! | [`files`] | files of the workspaces: lists, downloads, uploads, archives |
 //! | [`gateway`] | proxy to the model providers; only holder of model keys |
 //! | [`session`] | **Session actor**: decides by pure rules, appends to the journal, publishes |
+//! | [`checkpoints`] | captured workspaces, their differences, and restores |
+//! | [`repositories`] | clones into workspaces, and pushes from them, by the host's git |
 //! | [`frontend`] | FrontendSocket actor: one attached client, as a cursor over the journal |
 //! | [`link`] | AgentLink actor: one session's sandbox, and the WebSocket to its agent |
-//! | [`directory`] | Directory actor: starts session actors, and maps session ids to addresses |
+//! | [`directory`] | Directory actor: starts and forks sessions, maps session ids to addresses |
 //! | [`sweeper`] | Sweeper actor: pauses or stops idle sessions, and removes leftovers |
 //! | [`web`] | HTTP: authorization, REST API, WebSocket upgrades, the embedded page |
 //! | [`server`] | assembles all parts, and shuts them down |
@@ -48,6 +50,7 @@ pub mod actor_registry;
 pub mod allocator;
 mod api_schema;
 pub mod approvals;
+pub mod checkpoints;
 pub mod cli;
 pub mod clock;
 pub mod config;
@@ -59,6 +62,7 @@ pub mod frontend;
 pub mod gateway;
 pub mod link;
 pub mod net;
+pub mod repositories;
 pub mod sandbox;
 pub mod server;
 pub mod session;

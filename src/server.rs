@@ -11,6 +11,7 @@ use tracing::{info, warn};
 use crate::{
     actor_registry::ActorRegistry,
     approvals::{Analyzers, AnalyzersError, ProjectRules},
+    checkpoints::Checkpoints,
     config::{Config, ServerConfig, TlsFiles, TlsSetting},
     data::{Browsers, CurrentToken, DataDir, DataError, NodeClaim},
     directory::{self, ApprovalDefaults, Directory, ShutDown},
@@ -19,6 +20,7 @@ use crate::{
     gateway::{Gateway, GatewayError, ModelCapabilities},
     link::{self, AgentLink},
     net::{self, KeyedThreads},
+    repositories::Repositories,
     sandbox::{
         DataDirExposed, SandboxDriver, SandboxError, SandboxHomes, SandboxLocations, SandboxNode, VolumeWarning,
         WorkspaceDirs, check_volumes_exclude, remove_tree, sandbox_paths, volume_warnings,
@@ -75,6 +77,7 @@ pub struct RunningServer {
     directory: Addr<Directory>,
     gateway: Gateway,
     sandbox: Arc<dyn SandboxDriver>,
+    checkpoints: Arc<Checkpoints>,
     closing: CancellationToken,
     stop_sandboxes: bool,
     signals: ShutdownSignals,
@@ -130,6 +133,14 @@ pub async fn start(config: Config) -> Result<RunningServer, StartError> {
     let shared = config.sandbox.shared_workspace().map(Into::into);
     let workspaces = WorkspaceDirs { root: data.workspaces(), shared, uid, gid };
     let files = WorkspaceFiles::open(workspaces.clone(), data.uploads())?;
+    let checkpoints =
+        Checkpoints::new(workspaces.clone(), data.checkpoints(), config.checkpoints.clone(), files.writer());
+    let repositories = Repositories::new(
+        data.repositories(),
+        workspaces.clone(),
+        config.workspace.sources.clone(),
+        config.repositories.clone(),
+    );
     let volumes = config.sandbox.volumes.clone();
     // Each session reports the same when its sandbox starts. A volume that hangs delays no start.
     std::thread::spawn(move || {
@@ -149,6 +160,8 @@ pub async fn start(config: Config) -> Result<RunningServer, StartError> {
             homes: SandboxHomes::open(data.homes(), &config.sandbox)?,
             agent: data.install_agent(AGENT_BINARY)?,
         },
+        checkpoints: checkpoints.clone(),
+        repositories: repositories.clone(),
         config: config.clone(),
         start_limiter: start_limiter.clone(),
     });
@@ -160,6 +173,7 @@ pub async fn start(config: Config) -> Result<RunningServer, StartError> {
     let analyzers = Analyzers::new(&config.approvals)?;
     let project_rules = Arc::new(ProjectRules::open(data.clone()));
     let policy = Arc::new(policy::session_policy(&config, analyzers.clone(), project_rules.clone()));
+    let captures_turns = checkpoints.check_offered().is_ok();
     let directory = Directory::start(directory::DirectoryParts {
         store: store.clone(),
         actor_registry: actor_registry.clone(),
@@ -170,6 +184,8 @@ pub async fn start(config: Config) -> Result<RunningServer, StartError> {
         runs: data.runs(),
         workspaces: data.workspaces(),
         homes: data.homes(),
+        checkpoints: checkpoints.clone(),
+        repositories: repositories.clone(),
         threads: threads.clone(),
         sessions: Box::new(move |session_stopped| session::SessionDeps {
             store: session_store,
@@ -180,6 +196,7 @@ pub async fn start(config: Config) -> Result<RunningServer, StartError> {
             spending,
             quota,
             policy,
+            captures_turns,
             session_stopped,
         }),
     });
@@ -216,6 +233,9 @@ pub async fn start(config: Config) -> Result<RunningServer, StartError> {
         actor_registry,
         sandbox: sandbox.clone(),
         files,
+        checkpoints: checkpoints.clone(),
+        repositories,
+        gateway: gateway.clone(),
         models: gateway.models(),
         default_model: gateway.default_model(),
         approvals,
@@ -233,6 +253,7 @@ pub async fn start(config: Config) -> Result<RunningServer, StartError> {
         directory,
         gateway,
         sandbox,
+        checkpoints,
         closing,
         stop_sandboxes,
         signals,
@@ -248,7 +269,17 @@ impl RunningServer {
     /// # Errors
     /// Returns an error of the web server.
     pub async fn run_until_signal(self) -> io::Result<()> {
-        let RunningServer { server, directory, gateway, sandbox, closing, stop_sandboxes, mut signals, .. } = self;
+        let RunningServer {
+            server,
+            directory,
+            gateway,
+            sandbox,
+            checkpoints,
+            closing,
+            stop_sandboxes,
+            mut signals,
+            ..
+        } = self;
         let handle = server.handle();
         let mut serving = std::pin::pin!(server);
         tokio::select! {
@@ -275,6 +306,7 @@ impl RunningServer {
             _ = tokio::time::timeout(DRAIN_TIMEOUT + Duration::from_secs(if stop_sandboxes { 20 } else { 0 }), drained) => {}
             () = signals.recv() => warn!("ended at once; the journal is intact"),
         }
+        checkpoints.cancel_all();
         remove_tree::cancel_all();
         Ok(())
     }

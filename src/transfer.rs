@@ -32,15 +32,13 @@ use std::{
     io::{self, Write},
 };
 
-use self::format::{
-    ExportDigest, ExportHead, ExportLine, ExportTotal, ExportTotals, MAX_TEXT_BYTES, referenced_content,
-};
+use self::format::{ExportDigest, ExportHead, ExportLine, ExportTotal, ExportTotals, MAX_TEXT_BYTES};
 pub use self::import::import;
 use crate::{
     clock,
     store::{
         ArchiveFilter, ContentSlice, ReadLimit, Seq, SessionId, SessionQuery, SessionSnapshot, Store, StoreError,
-        StoredEvent, damage,
+        StoredEvent, damage, journal_copy::referenced_content,
     },
 };
 

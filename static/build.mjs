@@ -40,6 +40,31 @@ const emulatorPlugin = {
   },
 };
 
+/** Exports of the markdown parser that the page uses. */
+const PARSER_EXPORTS = ["Lexer", "Tokenizer"];
+
+/**
+ * Ready-made instance of the markdown parser, with its functions. The bundler keeps the statements,
+ * because they change an object, and with them all code that makes HTML.
+ */
+const PARSER_INSTANCE = /var (\w+)=new \w+;function \w+\(\w+,\w+\)\{return \1\.parse\(.*?export\{(.*?)\}/s;
+
+/** Leaves out what the page does not use of the markdown parser. */
+const parserPlugin = {
+  name: "parser",
+  setup({ onLoad }) {
+    onLoad({ filter: /marked\/lib\/marked\.esm\.js$/ }, async ({ path }) => {
+      const text = await readFile(path, "utf8");
+      const contents = text.replace(PARSER_INSTANCE, (_all, _instance, names) => {
+        const used = names.split(",").filter((name) => PARSER_EXPORTS.some((used) => name.endsWith(` as ${used}`)));
+        return `export{${used}}`;
+      });
+      if (contents === text) throw new Error(`${path} has another ready-made instance: adapt PARSER_INSTANCE`);
+      return { contents, loader: "js" };
+    });
+  },
+};
+
 const root = dirname(fileURLToPath(import.meta.url));
 process.chdir(root);
 
@@ -62,6 +87,7 @@ async function buildApp() {
   await rm("dist", { recursive: true, force: true });
   const { metafile } = await build({
     ...shared,
+    plugins: [emulatorPlugin, parserPlugin],
     entryPoints: { app: "src/main.tsx", style: "src/styles/index.css" },
     outdir: "dist/assets",
     entryNames: "[name]-[hash]",

@@ -10,10 +10,11 @@ use std::{
 };
 
 /// Layers, lowest first. Modules of one layer do not import each other; the lowest layer is exempt.
-const LAYERS: [&[&str]; 11] = [
+const LAYERS: [&[&str]; 12] = [
     &["config", "telemetry", "actor_registry", "api_schema", "clock", "data", "allocator", "net", "terminal"],
     &["store", "sandbox", "gateway", "approvals"],
     &["session", "files"],
+    &["checkpoints", "repositories"],
     &["frontend", "link"],
     &["directory"],
     &["sweeper"],
@@ -30,7 +31,7 @@ const LAYERS: [&[&str]; 11] = [
 /// are above all others.
 #[rustfmt::skip]
 const INNER_LAYERS: &[(&str, &str)] = &[
-    ("session", "effect loops policy request_error reviews spending title usage view < budget names transition < broadcast latest turn < journal_quota messages render < pending < actor < commit decide < approvals client_input < handlers plan reports restart terminals < request < testkit"),
+    ("session", "effect loops policy request_error reviews spending title usage view < budget names transition < broadcast latest turn < journal_quota messages render < pending < actor < commit decide < approvals client_input < captures handlers plan reports repository restart terminals user_calls < fork request < testkit"),
     ("web", "assets wrong_tokens tickets < auth < shell < error < route_table search < request state < client_facts < sign_in event_reads event_stream middleware < routes < openapi"),
 ];
 

@@ -20,10 +20,11 @@ use ulid::Ulid;
 
 use crate::{
     agent_paths::AgentPaths,
+    browser::PageBrowser,
     executed_ids::ExecutedIds,
     outgoing::OutgoingQueue,
     processes::{ChildProcesses, ProcessOwner},
-    tools::{self, ToolContext, ToolError},
+    tools::{self, ToolContext, ToolError, ToolResources},
     turn::{
         ApprovalAnswer, ApprovalWaiters, SteerMessage, SteerQueue, TurnContext, TurnDriver, TurnDrivers, UserActivity,
         UserMessage,
@@ -43,6 +44,7 @@ pub struct Dispatcher(Arc<DispatcherShared>);
 struct DispatcherShared {
     outgoing: OutgoingQueue,
     processes: ChildProcesses,
+    browser: PageBrowser,
     settings: Arc<Mutex<AgentSettings>>,
     drivers: TurnDrivers,
     /// Driver of the session, once its program is known.
@@ -177,6 +179,7 @@ impl Dispatcher {
         };
         Dispatcher(Arc::new(DispatcherShared {
             outgoing,
+            browser: PageBrowser::new(processes.clone()),
             processes,
             settings: Arc::new(Mutex::new(settings)),
             drivers,
@@ -337,6 +340,11 @@ impl Dispatcher {
         }
     }
 
+    /// Closes the browser of the tools, if it runs.
+    pub(crate) async fn close_browser(&self) {
+        self.0.browser.close().await;
+    }
+
     /// Stops all turns and user actions.
     pub(crate) fn cancel(&self) {
         let state = self.state();
@@ -398,6 +406,7 @@ impl Dispatcher {
         let context = TurnContext {
             outgoing: self.0.outgoing.clone(),
             processes: self.0.processes.clone(),
+            browser: self.0.browser.clone(),
             settings: self.0.settings.clone(),
             user_activity: self.0.user_activity.clone(),
             approvals: self.0.approvals.clone(),
@@ -437,8 +446,9 @@ impl Dispatcher {
 
     async fn perform(&self, user_action: &str, action: &Action, stop: CancellationToken) -> WorkOutcome {
         let settings = self.0.settings.lock().unwrap_or_else(|poisoned| poisoned.into_inner()).clone();
-        let (outgoing, processes) = (&self.0.outgoing, &self.0.processes);
-        let tool_context = ToolContext::new(user_action, ProcessOwner::User, &settings, outgoing, processes, &stop);
+        let DispatcherShared { outgoing, processes, browser, .. } = &*self.0;
+        let tools = ToolResources { outgoing, processes, browser };
+        let tool_context = ToolContext::new(user_action, ProcessOwner::User, &settings, tools, &stop);
         let (observation, model_text, outcome) = match tools::perform(action, &tool_context).await {
             Ok(done) => (Some(done.observation), done.model_text, WorkOutcome::Done),
             Err(ToolError::Failed(detail)) => {

@@ -14,6 +14,7 @@
 //! | [`executed_ids`] | turns and user actions that were begun, over all starts |
 //! | [`turn`] | the port [`turn::TurnDriver`], and the registry of its drivers |
 //! | [`tools`] | what a model, or the user, can do here: a file and a registry line per tool |
+//! | [`browser`] | headless Chromium that the tools drive |
 //! | [`processes`] | commands in process groups of their own; kills everything they started |
 //! | `leftover_watch` | reports the processes that commands left behind |
 //! | `threads` | work off the agent's only thread, such as slow file systems |
@@ -26,6 +27,7 @@
 //! The agent has no model key, no actor, no wall-clock time and no `seq`. The server has these.
 
 pub mod agent_paths;
+pub mod browser;
 pub mod clock;
 pub mod dispatcher;
 pub mod executed_ids;
@@ -108,6 +110,7 @@ pub async fn run(paths: AgentPaths) -> io::Result<AgentEnd> {
             tracing::error!(%error, "the reports cannot be saved for the next server");
         }
     }
+    dispatcher.close_browser().await;
     processes.kill_all().await;
     result
 }

@@ -154,7 +154,7 @@ mod tests {
     #[test]
     fn full_outbox_has_room_after_acknowledgement() {
         let mut outbox = Outbox::default();
-        outbox.push(AgentReport::Piece { item: "i".into(), offset: 0, text: "x".repeat(LIMIT) });
+        outbox.push(AgentReport::Piece { item: "i".into(), offset: 0, text: "x".repeat(LIMIT), base64: false });
         assert!(!outbox.has_room());
         outbox.ack(1);
         assert!(outbox.has_room());

@@ -8,6 +8,7 @@ use greenroom_testkit::driver::TestDriver;
 
 mod approvals;
 mod back;
+mod checkpoints;
 mod crowd;
 mod faults;
 mod figures;
@@ -62,6 +63,9 @@ async fn main() {
     }
     if wanted("pause") {
         pause::run(&drivers).await;
+    }
+    if wanted("checkpoints") {
+        checkpoints::run().await;
     }
     if wanted("approvals") {
         approvals::run().await;

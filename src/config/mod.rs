@@ -11,19 +11,23 @@ use greenroom_protocol::link::ReasoningEffort;
 use serde::Deserialize;
 
 mod approvals;
+mod checkpoints;
 mod files;
 mod layers;
 mod load;
 mod network;
 mod prices;
+mod repositories;
 mod sandbox;
 mod value;
 
 pub use approvals::{ANALYZER_NAMES, ApprovalRule, ApprovalsConfig, HttpAnalyzerConfig, LoopLimits, RuleAction};
+pub use checkpoints::CheckpointsConfig;
 pub use files::{FileTypePattern, FilesConfig};
 pub use layers::SettingOrigin;
 pub use load::{ConfigError, ConfigSources};
 pub use network::{BasePath, TlsFiles, TlsSetting, TrustedProxies};
+pub use repositories::{RepositoriesConfig, RepositoryCredential, WorkspaceConfig};
 pub use sandbox::{DriverChoice, SandboxConfig, SandboxLimits, SandboxNetwork, SharedUserReason};
 pub use value::{SandboxVolume, SecretString, TimeSpan, UidRange, UnixId, UsdLimit, VolumeAccess};
 
@@ -41,6 +45,9 @@ pub struct Config {
     pub quota: QuotaConfig,
     pub files: FilesConfig,
     pub approvals: ApprovalsConfig,
+    pub checkpoints: CheckpointsConfig,
+    pub workspace: WorkspaceConfig,
+    pub repositories: RepositoriesConfig,
     pub sweeper: SweeperConfig,
     pub log: LogConfig,
 }
@@ -370,6 +377,48 @@ impl Config {
                 !self.approvals.http.timeout.0.is_zero(),
                 "approvals.http.timeout",
                 "must be more than 0; with 0 each call would have a high risk",
+            ),
+            (
+                self.checkpoints.max_file <= CheckpointsConfig::MAX_FILE_LIMIT,
+                "checkpoints.max_file",
+                "must be at most 256MiB; a capture holds one file in memory",
+            ),
+            (
+                (1..=CheckpointsConfig::MAX_FILES_LIMIT).contains(&self.checkpoints.max_files),
+                "checkpoints.max_files",
+                "must be 1 to 1000000; a capture holds their names in memory",
+            ),
+            (
+                (1..=CheckpointsConfig::MAX_TIME_LIMIT.as_secs()).contains(&self.checkpoints.max_time.0.as_secs()),
+                "checkpoints.max_time",
+                "must be 1s to 1h; a capture that has begun holds a place until then",
+            ),
+            (
+                self.checkpoints.keep >= 2,
+                "checkpoints.keep",
+                "must be at least 2, the first checkpoint and the newest; set `checkpoints.enabled` to false for none",
+            ),
+            (
+                self.workspace.sources.iter().all(|source| source.is_absolute()),
+                "workspace.sources",
+                "each directory must be an absolute path, such as `/home/me/code`",
+            ),
+            (
+                !self.repositories.clone_timeout.0.is_zero(),
+                "repositories.clone_timeout",
+                "must be more than 0; with 0 no clone could end in time",
+            ),
+            (
+                [&self.repositories.author_name, &self.repositories.author_email].into_iter().all(|text| {
+                    !text.trim().is_empty() && !text.contains(|c: char| c.is_control() || "<>".contains(c))
+                }),
+                "repositories.author_name",
+                "name and email of the author must be filled, each in one line without `<` and `>`",
+            ),
+            (
+                self.repositories.credentials.iter().all(RepositoryCredential::is_valid),
+                "repositories.credentials",
+                "each needs `host`, `username` and `token`, each in one line, and a host without a path",
             ),
             (
                 self.server.token.is_valid_token(),

@@ -11,7 +11,7 @@ use crate::{
         RequestError, Session, check_directory, check_name, check_title, initial_state,
         messages::{GetView, StartTask},
     },
-    store::{CreateOutcome, JournalUsage, OpaqueState, SessionId, SessionRecord, UsageTotals},
+    store::{CreateOutcome, JournalUsage, OpaqueState, SessionId, SessionRecord, SessionRepository, UsageTotals},
 };
 
 /// Name of the only agent.
@@ -100,7 +100,12 @@ impl Handler<Create> for Directory {
     }
 }
 
-async fn created(session: Addr<Session>, task: Option<String>, is_new: bool) -> Result<CreatedSession, RequestError> {
+/// Sends the task, if any, and returns the session.
+pub(super) async fn created(
+    session: Addr<Session>,
+    task: Option<String>,
+    is_new: bool,
+) -> Result<CreatedSession, RequestError> {
     let stopped = |_| RequestError::Unavailable("the session stopped right after it was created; try again".to_owned());
     if let Some(task) = task {
         session.send(StartTask { task }).await.map_err(stopped)??;
@@ -141,6 +146,7 @@ impl Directory {
         if new.budget_usd.is_some_and(|budget| !budget.is_finite() || budget <= 0.0) {
             return Err(RequestError::BadArgs("`budget_usd` must be a number above 0".to_owned()));
         }
+        let repository = self.repository(new)?;
         let further_models = self.sessions.spending.further_models(&model);
         let now = clock::now();
         Ok(SessionRecord {
@@ -165,10 +171,23 @@ impl Directory {
             reported_budget_usd: None,
             journal_usage: JournalUsage::default(),
             latest: None,
+            parent: None,
+            repository,
             further_models,
             archived: false,
             idempotency_key: key,
             actor_state: OpaqueState::default(),
         })
+    }
+    /// Checks the repository of a new session.
+    fn repository(&self, new: &NewSession) -> Result<Option<SessionRepository>, RequestError> {
+        let Some(repo) = &new.repo else {
+            return match new.reference {
+                Some(_) => Err(RequestError::BadArgs("`ref` needs a repository; name it in `repo`".to_owned())),
+                None => Ok(None),
+            };
+        };
+        let checked = self.repositories.check(repo, new.reference.as_deref());
+        checked.map(Some).map_err(|e| RequestError::BadArgs(e.to_string()))
     }
 }

@@ -7,7 +7,7 @@ use greenroom_protocol::observation::AgentState;
 use tokio::sync::watch;
 use tracing::warn;
 
-use super::NewSession;
+use super::{ForkRequest, NewSession};
 use crate::{
     session::{RequestError, request_digest},
     store::{ArchiveFilter, SessionId, SessionQuery, SessionRecord, SessionSnapshot, Store, StoreError},
@@ -36,6 +36,12 @@ struct KeyedSession {
 pub fn idempotency_key(name: &str, new: &NewSession) -> String {
     let untitled = NewSession { title: None, ..new.clone() };
     format!("{name}{DIGEST_SEPARATOR}{:08x}", request_digest(&untitled))
+}
+
+/// Returns a client's key of a fork, in the same form. The title is not part of the digest.
+pub fn fork_key(name: &str, from: SessionId, request: &ForkRequest) -> String {
+    let untitled = ForkRequest { title: None, ..request.clone() };
+    format!("{name}{DIGEST_SEPARATOR}{:08x}", request_digest(&("fork", from, untitled)))
 }
 
 /// Separates a key's name from its digest.

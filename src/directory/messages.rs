@@ -50,6 +50,13 @@ pub struct NewSession {
     /// Working directory of commands, inside the sandbox. Defaults to the workspace.
     #[schema(value_type = Option<DirectorySchema>)]
     pub directory: Option<String>,
+    /// Repository to clone into the workspace: an `https` address, or a path below one of
+    /// `workspace.sources`.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub repo: Option<String>,
+    /// Branch, tag or commit of `repo`. Default: its default branch.
+    #[serde(default, rename = "ref", skip_serializing_if = "Option::is_none")]
+    pub reference: Option<String>,
     /// First task. The session starts to work at once.
     #[schema(value_type = Option<FilledTextSchema>)]
     pub task: Option<String>,

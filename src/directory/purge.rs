@@ -33,6 +33,7 @@ impl Handler<Purge> for Directory {
         *self.purging.entry(id).or_default() += 1;
         let (store, sandbox, spending) = (self.store.clone(), self.sandbox.clone(), self.sessions.spending.clone());
         let (dirs, session_lock) = (self.session_dirs.clone(), self.start_limiter.session_lock(id));
+        let (checkpoints, repositories) = (self.checkpoints.clone(), self.repositories.clone());
         let purged = async move {
             // An error means that the session has already ended.
             if let Ok(session) = opened.await {
@@ -49,7 +50,13 @@ impl Handler<Purge> for Directory {
             sandbox.remove(id).await.map_err(|e| RequestError::Unavailable(e.to_string()))?;
             // Before the journal: once the session is forgotten, no record of its directories is
             // left.
-            remove_session_dirs(id, dirs).await.map_err(|e| {
+            let removed = async {
+                remove_session_dirs(id, dirs).await?;
+                repositories.purge(id).await?;
+                // Last: a capture in progress ends when its workspace is gone.
+                checkpoints.purge(id).await
+            };
+            removed.await.map_err(|e| {
                 RequestError::Unavailable(format!(
                     "could not remove the session's directories: {e}; fix the cause and purge the session again"
                 ))
@@ -110,7 +117,11 @@ impl Directory {
 /// of the actor may claim in between, and is fenced in turn.
 ///
 /// Records the session's cost before it forgets the session, so a purge gives nothing back.
-async fn claim_and_forget(store: &dyn Store, spending: Arc<ServerSpending>, id: SessionId) -> Result<(), StoreError> {
+pub(super) async fn claim_and_forget(
+    store: &dyn Store,
+    spending: Arc<ServerSpending>,
+    id: SessionId,
+) -> Result<(), StoreError> {
     loop {
         let (epoch, snapshot) = match store.claim(id).await {
             // Another purge was faster.
@@ -128,7 +139,7 @@ async fn claim_and_forget(store: &dyn Store, spending: Arc<ServerSpending>, id: 
 }
 
 /// Removes a session's run directory, workspace and home.
-async fn remove_session_dirs(id: SessionId, [runs, workspaces, homes]: [PathBuf; 3]) -> io::Result<()> {
+pub(super) async fn remove_session_dirs(id: SessionId, [runs, workspaces, homes]: [PathBuf; 3]) -> io::Result<()> {
     let run = RunDir::of(&runs, id).root().to_owned();
     remove_tree::remove_trees(vec![run, workspaces.join(id.to_string()), homes.join(id.to_string())]).await
 }

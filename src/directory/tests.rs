@@ -1,5 +1,6 @@
 //! Tests of the Directory, over a store that fails on request and a link that only records effects.
 
+mod fork;
 mod idempotency_keys;
 mod restarts;
 mod unreadable;
@@ -138,6 +139,8 @@ fn harness(store: Arc<FaultyStore>) -> DirectoryTestHarness {
         runs: nowhere(),
         workspaces: nowhere(),
         homes: nowhere(),
+        checkpoints: Checkpoints::below(tempfile::tempdir().expect("a directory").path()),
+        repositories: Repositories::below(tempfile::tempdir().expect("a directory").path()),
         threads: threads.clone(),
         sessions: Box::new(move |session_stopped| session::SessionDeps {
             store: session_store,
@@ -149,6 +152,7 @@ fn harness(store: Arc<FaultyStore>) -> DirectoryTestHarness {
             check_model: Box::new(|_| Ok(())),
             spending: testkit::unlimited_spending(),
             quota: crate::config::QuotaConfig::default(),
+            captures_turns: false,
             policy: Arc::default(),
             settings_for: Box::new(|record| testkit::agent_settings(&record.model)),
             session_stopped,
@@ -244,6 +248,8 @@ async fn repeated_or_rejected_title_changes_nothing() {
             effort: None,
             mode: None,
             analyzer: None,
+            repo: None,
+            reference: None,
         };
         session.send(Relay { request, idempotency_key: Some(key.to_owned()), requested_by: None })
     };

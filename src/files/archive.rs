@@ -170,8 +170,8 @@ fn add(
         FileKind::Directory => sink.directory(name, stat),
         FileKind::Other => Ok(()),
         FileKind::Link => match tree.read_link(path) {
-            Some(target) if stays_inside(name, &target) => sink.link(name, &target, stat),
-            Some(_) | None => Ok(()),
+            Ok(target) if stays_inside(name, &target) => sink.link(name, &target, stat),
+            Ok(_) | Err(_) => Ok(()),
         },
         FileKind::File => match tree.open_file(path) {
             Ok(file) => add_file(file, name, stat, sink),

@@ -22,7 +22,7 @@ const STALL_TIMEOUT: Duration = Duration::from_secs(600);
 ///
 /// A write fails with [`io::ErrorKind::BrokenPipe`] once the reader is gone or takes nothing.
 #[derive(Debug)]
-pub(super) struct PipeWriter {
+pub struct PipeWriter {
     sender: mpsc::Sender<Bytes>,
     piece: BytesMut,
     runtime: Handle,
@@ -38,7 +38,7 @@ type PipeFailure = Arc<Mutex<Option<io::Error>>>;
 /// Returns both ends of a new pipe. Call it on a runtime: the writer uses the runtime's clock.
 ///
 /// The stream ends with an error unless the writer calls [`PipeWriter::finish`].
-pub(super) fn pipe() -> (PipeWriter, impl Stream<Item = io::Result<Bytes>>) {
+pub fn pipe() -> (PipeWriter, impl Stream<Item = io::Result<Bytes>>) {
     let (sender, mut receiver) = mpsc::channel(PIECES);
     let failure: PipeFailure = Arc::new(Mutex::new(Some(io::ErrorKind::UnexpectedEof.into())));
     let end = failure.clone();
@@ -53,13 +53,13 @@ pub(super) fn pipe() -> (PipeWriter, impl Stream<Item = io::Result<Bytes>>) {
 
 impl PipeWriter {
     /// Returns a check for a reader that is gone.
-    pub(super) fn abandonment(&self) -> impl Fn() -> bool + Sync + use<> {
+    pub fn abandonment(&self) -> impl Fn() -> bool + Sync + use<> {
         let sender = self.sender.clone();
         move || sender.is_closed()
     }
 
     /// Ends the stream. After an error, the stream ends with that error.
-    pub(super) fn finish(mut self, written: io::Result<()>) {
+    pub fn finish(mut self, written: io::Result<()>) {
         let finished = written.and_then(|()| self.flush());
         let is_broken = self.is_broken;
         let mut failure = self.failure.lock().unwrap_or_else(PoisonError::into_inner);

@@ -40,7 +40,7 @@ pub enum FileKind {
 }
 
 impl FileKind {
-    pub(super) fn of(stat: &Stat) -> FileKind {
+    pub(crate) fn of(stat: &Stat) -> FileKind {
         match FileType::from_raw_mode(stat.st_mode) {
             FileType::RegularFile => FileKind::File,
             FileType::Directory => FileKind::Directory,

@@ -31,6 +31,8 @@ pub enum FileError {
         /// Tag of the present file. `None` if there is no file.
         etag: Option<String>,
     },
+    #[error("`{0}` was changed meanwhile, so it stays as it is; repeat the request to replace it")]
+    ChangedMeanwhile(InnerPath),
     #[error("`{0}` cannot be moved into itself")]
     IntoItself(InnerPath),
     #[error("`{0}` is a directory with content; remove it first")]

@@ -22,6 +22,7 @@ use rustix::{
 use super::{
     entry::etag,
     error::FileError,
+    found_entry::FoundEntry,
     path::InnerPath,
     temporary::{TemporaryName, TemporaryNames},
     tree::{MadeDirs, WITHOUT_WAITING, WorkspaceTree, set_owner},
@@ -99,7 +100,7 @@ impl IncomingFile {
 }
 
 /// Puts the error of a directory on the path that the client named.
-fn at_path(path: &InnerPath, error: FileError) -> FileError {
+pub(super) fn at_path(path: &InnerPath, error: FileError) -> FileError {
     match error {
         FileError::ParentNotDirectory(_) => FileError::ParentNotDirectory(path.clone()),
         FileError::Missing(_) => FileError::Missing(path.clone()),
@@ -175,18 +176,18 @@ impl PlacementContext<'_> {
         let failed = |e: Errno| FileError::of(&path, e);
         let io_failed = |e: io::Error| FileError::of(&path, e);
         let dir = self.tree.make_dirs(&path.parent(), made).map_err(|e| at_path(&path, e))?;
-        let existing = located(&dir, path.name()).map_err(failed)?;
-        self.check(&path, existing.as_ref().map(|(_, stat)| stat))?;
+        let existing = FoundEntry::at(&dir, path.name()).map_err(failed)?;
+        self.check(&path, existing.as_ref().map(FoundEntry::stat))?;
         let (written, step) = match existing {
-            Some((old, stat)) if is_regular(&stat) && stat.st_nlink > 1 => {
+            Some(old) if is_regular(old.stat()) && old.stat().st_nlink > 1 => {
                 if !self.is_single {
                     return Err(FileError::SeveralNames(path));
                 }
-                write_in_place(&mut incoming.file, &old).map_err(io_failed)?;
-                (rustix::fs::stat(format!("/proc/self/fd/{}", old.as_raw_fd())), PlacementStep::Final)
+                write_in_place(&mut incoming.file, old.fd()).map_err(io_failed)?;
+                (rustix::fs::stat(format!("/proc/self/fd/{}", old.fd().as_raw_fd())), PlacementStep::Final)
             }
             existing => {
-                let old = existing.map(|(_, stat)| stat).filter(is_regular);
+                let old = existing.map(|found| *found.stat()).filter(is_regular);
                 let mode = old.as_ref().map_or(0o644, |old| old.st_mode & 0o777);
                 if let Some(old) = &old {
                     set_owner(&incoming.file, (Uid::from_raw(old.st_uid), Gid::from_raw(old.st_gid)))
@@ -243,8 +244,8 @@ impl PlacementContext<'_> {
             Err(e) => return Err(failed(e)),
         }
         // An agent may have replaced the entry after the check, so the old entry is checked again.
-        let old = located(temporary.dir(), temporary.name().as_bytes()).map_err(failed);
-        let checked = old.and_then(|old| self.check(path, old.as_ref().map(|(_, stat)| stat)));
+        let old = FoundEntry::at(temporary.dir(), temporary.name().as_bytes()).map_err(failed);
+        let checked = old.and_then(|old| self.check(path, old.as_ref().map(FoundEntry::stat)));
         let step = PlacementStep::Exchanged { dir, name: name.to_owned(), old: temporary };
         match checked {
             Ok(()) => Ok(step),
@@ -277,20 +278,6 @@ fn is_regular(stat: &Stat) -> bool {
     FileType::from_raw_mode(stat.st_mode) == FileType::RegularFile
 }
 
-/// Returns the entry with this name, located but not opened. An agent can replace the name at any
-/// time, but not the entry behind the descriptor.
-fn located(dir: &OwnedFd, name: &[u8]) -> rustix::io::Result<Option<(OwnedFd, Stat)>> {
-    let flags = OFlags::PATH | OFlags::NOFOLLOW | OFlags::CLOEXEC;
-    match rustix::fs::openat(dir, name, flags, Mode::empty()) {
-        Ok(located) => {
-            let stat = rustix::fs::fstat(&located)?;
-            Ok(Some((located, stat)))
-        }
-        Err(Errno::NOENT) => Ok(None),
-        Err(e) => Err(e),
-    }
-}
-
 /// Copies `new` over the content of the file behind `old`. A full disk leaves that file as it was.
 fn write_in_place(new: &mut File, old: &OwnedFd) -> io::Result<()> {
     let path = format!("/proc/self/fd/{}", old.as_raw_fd());
@@ -311,7 +298,7 @@ fn write_in_place(new: &mut File, old: &OwnedFd) -> io::Result<()> {
 /// Creates a file without a name, which vanishes with its descriptor.
 ///
 /// If the file system has no such files, the file gets a temporary name, which is returned.
-fn create_unnamed(
+pub(super) fn create_unnamed(
     tree: &WorkspaceTree,
     names: &TemporaryNames,
     dir: &OwnedFd,
@@ -343,13 +330,13 @@ fn create_named(
 }
 
 /// Links a file without a name to a name. Fails if the name is taken.
-fn link_unnamed(file: &File, dir: &OwnedFd, name: &[u8]) -> rustix::io::Result<()> {
+pub(super) fn link_unnamed(file: &File, dir: &OwnedFd, name: &[u8]) -> rustix::io::Result<()> {
     let unnamed = format!("/proc/self/fd/{}", file.as_raw_fd());
     rustix::fs::linkat(rustix::fs::CWD, unnamed, dir, name, AtFlags::SYMLINK_FOLLOW)
 }
 
 /// Moves an entry from its temporary name to a name. Fails if the name is taken.
-fn rename_to_free(temporary: &TemporaryName, dir: &OwnedFd, name: &[u8]) -> rustix::io::Result<()> {
+pub(super) fn rename_to_free(temporary: &TemporaryName, dir: &OwnedFd, name: &[u8]) -> rustix::io::Result<()> {
     let (from, old) = (temporary.dir(), temporary.name());
     match rustix::fs::renameat_with(from, old, dir, name, RenameFlags::NOREPLACE) {
         // Network file systems (NFS, 9p, sshfs).
@@ -361,7 +348,7 @@ fn rename_to_free(temporary: &TemporaryName, dir: &OwnedFd, name: &[u8]) -> rust
     }
 }
 
-fn exchange(temporary: &TemporaryName, dir: &OwnedFd, name: &[u8]) -> rustix::io::Result<()> {
+pub(super) fn exchange(temporary: &TemporaryName, dir: &OwnedFd, name: &[u8]) -> rustix::io::Result<()> {
     rustix::fs::renameat_with(temporary.dir(), temporary.name(), dir, name, RenameFlags::EXCHANGE)
 }
 

@@ -13,6 +13,7 @@
 //! | [`temporary`] · [`incoming_file`] | temporary names; uploads |
 //! | [`changes`] | new directories, moves and removals |
 //! | [`byte_pipe`] · [`archive`] | archives as streams |
+//! | [`found_entry`] · [`writer`] | checked changes of single entries, for restores |
 //!
 //! See docs/internals/files.md.
 
@@ -34,25 +35,31 @@ mod changes;
 mod content_type;
 mod entry;
 mod error;
+mod found_entry;
 mod incoming_file;
 mod listing;
 mod path;
 mod temporary;
 mod tree;
 mod walk;
+mod writer;
 
 pub use archive::{ArchiveFormat, MAX_ZIP_ENTRIES, top_name};
+pub(crate) use byte_pipe::pipe;
 pub use changes::{MoveTarget, RemovalScope};
 pub use content_type::{DownloadType, HEAD_BYTES, TypeDenied, check_content, check_extension};
 pub use entry::{FileEntry, FileKind};
 pub use error::FileError;
+pub use found_entry::FoundEntry;
 pub use incoming_file::{IncomingFile, PlacedFile, WriteCondition};
 pub use listing::{FilePage, FileQuery, InvalidPattern, NamePattern};
 pub(crate) use path::WorkspacePathSchema;
 pub use path::{InnerPath, InvalidInnerPath, PathForm, PathText};
 use temporary::TemporaryNames;
-use tree::WorkspaceTree;
-use walk::IsCancelled;
+pub use tree::WorkspaceTree;
+pub use walk::IsCancelled;
+pub(crate) use walk::{NameScan, ScannedName};
+pub use writer::{EntryCheck, NewEntry, WorkspaceWriter};
 
 /// Requests that work at the same time, each on a blocking thread.
 const MAX_RUNNING: usize = 8;
@@ -124,6 +131,11 @@ impl WorkspaceFiles {
             archives: Arc::new(Semaphore::new(MAX_ARCHIVES)),
             uploads: Arc::new(Semaphore::new(MAX_UPLOADS)),
         })
+    }
+
+    /// Returns a writer whose writes and the uploads of a session exclude each other.
+    pub fn writer(&self) -> WorkspaceWriter {
+        WorkspaceWriter::new(self.names.clone(), self.placements.clone())
     }
 
     /// Returns true if all sessions have the same workspace.

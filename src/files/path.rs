@@ -1,6 +1,7 @@
 //! Paths inside a workspace, as bytes. An agent can give a file any name that the kernel permits.
 
 use percent_encoding::{AsciiSet, CONTROLS, percent_decode_str, percent_encode};
+use serde::{Deserialize, Deserializer, Serialize, Serializer, de};
 
 use crate::api_schema::{api_schema, text};
 
@@ -32,7 +33,7 @@ const ENCODED: &AsciiSet = &CONTROLS.add(b'%');
 
 /// Path inside a workspace. Contains names only, and cannot lead out of the workspace. Empty: the
 /// workspace itself.
-#[derive(Debug, Clone, Default, PartialEq, Eq)]
+#[derive(Debug, Clone, Default, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct InnerPath(Vec<u8>);
 
 /// Form in which a client writes a path.
@@ -138,14 +139,37 @@ impl InnerPath {
         (!rest.is_empty()).then(|| rest.split(|byte| *byte == b'/').collect())
     }
 
+    /// Returns true if `path` is this path or below it.
+    pub fn has_inside(&self, path: &InnerPath) -> bool {
+        self.is_root() || path == self || path.parts_below(self).is_some()
+    }
+
     pub fn text(&self) -> PathText {
         PathText::of(&self.0)
+    }
+
+    /// Returns the path percent-encoded, whether it needs that or not.
+    pub fn encoded_text(&self) -> String {
+        percent_encode(&self.0, ENCODED).to_string()
     }
 }
 
 impl std::fmt::Display for InnerPath {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
         f.write_str(&self.text().text)
+    }
+}
+
+/// Writes the path percent-encoded, so that it is text in any case.
+impl Serialize for InnerPath {
+    fn serialize<S: Serializer>(&self, serializer: S) -> Result<S::Ok, S::Error> {
+        serializer.collect_str(&percent_encode(&self.0, ENCODED))
+    }
+}
+
+impl<'de> Deserialize<'de> for InnerPath {
+    fn deserialize<D: Deserializer<'de>>(deserializer: D) -> Result<InnerPath, D::Error> {
+        InnerPath::parse_or_root(&String::deserialize(deserializer)?, PathForm::Encoded).map_err(de::Error::custom)
     }
 }
 

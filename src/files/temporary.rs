@@ -89,6 +89,11 @@ impl TemporaryName {
         self.is_in_use = true;
     }
 
+    /// Marks that no entry has this name.
+    pub(super) fn put_out_of_use(&mut self) {
+        self.is_in_use = false;
+    }
+
     /// Marks that the entry has left this name.
     pub(super) fn release(mut self) {
         self.is_in_use = false;

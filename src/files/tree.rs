@@ -2,6 +2,7 @@
 //! the kernel refuses links and each way out.
 
 use std::{
+    ffi::CString,
     fs::File,
     io,
     os::{
@@ -12,11 +13,11 @@ use std::{
 };
 
 use rustix::{
-    fs::{AtFlags, FileType, Gid, Mode, OFlags, ResolveFlags, Stat, Uid},
+    fs::{AtFlags, Dir, FileType, Gid, Mode, OFlags, ResolveFlags, Stat, Uid},
     io::Errno,
 };
 
-use super::{error::FileError, path::InnerPath};
+use super::{error::FileError, found_entry::FoundEntry, path::InnerPath};
 
 /// Rules of each resolution. Needs Linux 5.6.
 const BENEATH: ResolveFlags = ResolveFlags::BENEATH.union(ResolveFlags::NO_SYMLINKS).union(ResolveFlags::NO_MAGICLINKS);
@@ -36,7 +37,7 @@ pub(super) struct MadeDirs(Vec<(OwnedFd, Vec<u8>)>);
 impl WorkspaceTree {
     /// Opens the workspace at `path`, a path of the server's own. Uploads belong to `owner`, or to
     /// the owner of the workspace.
-    pub(super) fn open(path: &Path, owner: Option<(u32, u32)>) -> io::Result<WorkspaceTree> {
+    pub fn open(path: &Path, owner: Option<(u32, u32)>) -> io::Result<WorkspaceTree> {
         let root = rustix::fs::open(path, OFlags::PATH | OFlags::DIRECTORY | OFlags::CLOEXEC, Mode::empty())?;
         let (uid, gid) = match owner {
             Some(owner) => owner,
@@ -64,18 +65,26 @@ impl WorkspaceTree {
     ///
     /// # Errors
     /// The entry or its parent is missing, or a part on the way is no directory.
-    pub(super) fn locate(&self, path: &InnerPath) -> Result<(OwnedFd, Stat), FileError> {
+    pub fn locate(&self, path: &InnerPath) -> Result<(OwnedFd, Stat), FileError> {
         let failed = |e: Errno| FileError::of(path, e);
         let located = self.resolve(path, OFlags::PATH).map_err(failed)?;
         let stat = rustix::fs::fstat(&located).map_err(failed)?;
         Ok((located, stat))
     }
 
+    /// Returns an entry as [`WorkspaceTree::locate`] does.
+    ///
+    /// # Errors
+    /// As for [`WorkspaceTree::locate`].
+    pub fn find(&self, path: &InnerPath) -> Result<FoundEntry, FileError> {
+        self.locate(path).map(FoundEntry::new)
+    }
+
     /// Opens a directory to read its entries.
     ///
     /// # Errors
     /// As for [`WorkspaceTree::locate`]. [`FileError::NotADirectory`] for another entry.
-    pub(super) fn open_dir(&self, path: &InnerPath) -> Result<OwnedFd, FileError> {
+    pub fn open_dir(&self, path: &InnerPath) -> Result<OwnedFd, FileError> {
         let (located, stat) = self.locate(path)?;
         match FileType::from_raw_mode(stat.st_mode) {
             FileType::Directory => {
@@ -84,6 +93,13 @@ impl WorkspaceTree {
             }
             _ => Err(FileError::NotADirectory(path.clone())),
         }
+    }
+
+    /// Returns true if the workspace has no entry.
+    pub fn is_empty(&self) -> bool {
+        let names = self.open_dir(&InnerPath::default()).ok().and_then(|dir| Dir::new(dir).ok());
+        let is_name = |name: &[u8]| !matches!(name, b"." | b"..");
+        !names.into_iter().flatten().flatten().any(|entry| is_name(entry.file_name().to_bytes()))
     }
 
     /// Opens a regular file to read it. Creates nothing.
@@ -100,10 +116,27 @@ impl WorkspaceTree {
         }
     }
 
-    /// Returns the target of a link. `None` if the entry is gone or no link.
-    pub(super) fn read_link(&self, path: &InnerPath) -> Option<Vec<u8>> {
-        let (located, _) = self.locate(path).ok()?;
-        Some(rustix::fs::readlinkat(&located, "", Vec::new()).ok()?.into_bytes())
+    /// Returns the target of a link.
+    ///
+    /// # Errors
+    /// As for [`WorkspaceTree::locate`]. `EINVAL` for another entry.
+    pub fn read_link(&self, path: &InnerPath) -> Result<Vec<u8>, FileError> {
+        let (located, stat) = self.locate(path)?;
+        match FileType::from_raw_mode(stat.st_mode) {
+            FileType::Symlink => rustix::fs::readlinkat(&located, "", Vec::new()),
+            _ => Err(Errno::INVAL),
+        }
+        .map(CString::into_bytes)
+        .map_err(|e| FileError::of(path, e))
+    }
+
+    /// Makes all changes of the file system durable.
+    ///
+    /// # Errors
+    /// A full disk or quota may show only here.
+    pub(super) fn sync(&self) -> Result<(), FileError> {
+        let root = InnerPath::default();
+        rustix::fs::syncfs(self.open_dir(&root)?).map_err(|e| FileError::of(&root, e))
     }
 
     /// Returns the directory of a write.
@@ -154,6 +187,17 @@ impl WorkspaceTree {
     }
 }
 
+impl WorkspaceTree {
+    /// Changes the owner of a new link to that of uploads, if the server may.
+    pub(super) fn give_link_to_owner(&self, dir: &OwnedFd, name: &[u8]) -> rustix::io::Result<()> {
+        if rustix::process::geteuid().is_root() {
+            let (uid, gid) = self.owner;
+            rustix::fs::chownat(dir, name, Some(uid), Some(gid), AtFlags::SYMLINK_NOFOLLOW)?;
+        }
+        Ok(())
+    }
+}
+
 impl MadeDirs {
     pub(super) fn is_empty(&self) -> bool {
         self.0.is_empty()
@@ -171,7 +215,7 @@ impl MadeDirs {
 pub(super) const WITHOUT_WAITING: i32 = OFlags::NONBLOCK.bits().cast_signed();
 
 /// Opens the file behind a descriptor, whatever has its name by now.
-fn open_located(located: &OwnedFd) -> io::Result<File> {
+pub(super) fn open_located(located: &OwnedFd) -> io::Result<File> {
     File::options().read(true).custom_flags(WITHOUT_WAITING).open(format!("/proc/self/fd/{}", located.as_raw_fd()))
 }
 

@@ -24,7 +24,7 @@ const CLOCK_INTERVAL: usize = 4096;
 
 /// Name that a scan found. Ordered by its bytes.
 #[derive(Debug, PartialEq, Eq, PartialOrd, Ord)]
-pub(super) struct ScannedName {
+pub struct ScannedName {
     pub name: Vec<u8>,
     /// True if the entry may be a directory. Some file systems do not report types.
     pub may_be_dir: bool,
@@ -34,7 +34,7 @@ pub(super) struct ScannedName {
 pub type IsCancelled<'a> = &'a (dyn Fn() -> bool + Sync);
 
 /// Request for the next names of a directory.
-pub(super) struct NameScan<'a> {
+pub struct NameScan<'a> {
     /// Directory, for errors.
     pub path: &'a InnerPath,
     /// Name after which the names begin.
@@ -49,7 +49,7 @@ impl NameScan<'_> {
     ///
     /// # Errors
     /// The directory cannot be read, or not within [`SCAN_TIMEOUT`].
-    pub(super) fn run(&self, dir: OwnedFd, accepts: impl Fn(&[u8]) -> bool) -> Result<Vec<ScannedName>, FileError> {
+    pub fn run(&self, dir: OwnedFd, accepts: impl Fn(&[u8]) -> bool) -> Result<Vec<ScannedName>, FileError> {
         let NameScan { path, after, count, is_cancelled } = *self;
         let failed = |e| FileError::of(path, e);
         let began = Instant::now();

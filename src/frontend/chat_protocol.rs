@@ -364,6 +364,11 @@ impl ChatTranslator {
             | ObservationKind::Confirm { .. }
             | ObservationKind::Confirmed { .. }
             | ObservationKind::Queue { .. }
+            | ObservationKind::Checkpoint(_)
+            | ObservationKind::Changes(_)
+            | ObservationKind::Forked(_)
+            | ObservationKind::Repository(_)
+            | ObservationKind::Pushed { .. }
             | ObservationKind::Notice { .. } => {}
         }
     }

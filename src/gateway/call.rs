@@ -2,6 +2,7 @@
 
 use std::{
     convert::Infallible,
+    fmt::Display,
     future::pending,
     panic::resume_unwind,
     sync::{Arc, Mutex, PoisonError},
@@ -12,7 +13,7 @@ use greenroom_protocol::link::ProviderApi;
 use http_body_util::{BodyExt, Full};
 use hyper::{
     HeaderMap, Method, Request, Response, StatusCode,
-    body::Incoming,
+    body::{Body, Incoming},
     header::{CONTENT_TYPE, HeaderValue},
     http::request::Parts,
 };
@@ -42,7 +43,7 @@ const INLINE_BODY_LIMIT: usize = 1024 * 1024;
 static LARGE_BODY: Mutex<()> = Mutex::new(());
 
 /// Rejection of a call, by its source.
-enum RejectedCall {
+pub(super) enum RejectedCall {
     Gateway(EndpointError),
     Provider { status: StatusCode, headers: HeaderMap, body: Bytes },
 }
@@ -58,17 +59,12 @@ pub(super) async fn handle(
     context: &Arc<EndpointContext>,
     request: Request<Incoming>,
 ) -> Result<Response<RelayBody>, Infallible> {
-    let abort = context.current_abort_token();
     let (head, mut body) = request.into_parts();
     if matches!(head.method, Method::GET | Method::HEAD) && route::is_root(head.uri.path()) {
         return Ok(full_response(StatusCode::OK, HeaderMap::new(), Bytes::new()));
     }
     let api = route::api_of_path(head.uri.path());
-    let result = tokio::select! {
-        biased;
-        () = abort.cancelled() => Err(EndpointError::interrupted().into()),
-        result = serve(context, &head, &mut body, abort.clone()) => result,
-    };
+    let result = answer(context, &head, &mut body).await;
     request_body::discard(body);
     Ok(match result {
         Ok(response) => response,
@@ -77,12 +73,34 @@ pub(super) async fn handle(
     })
 }
 
-async fn serve(
+/// Answers a request, until an interrupt or the end of the endpoint.
+pub(super) async fn answer<B>(
     context: &Arc<EndpointContext>,
     head: &Parts,
-    body: &mut Incoming,
+    body: &mut B,
+) -> Result<Response<RelayBody>, RejectedCall>
+where
+    B: Body<Data = Bytes> + Unpin,
+    B::Error: Display,
+{
+    let abort = context.current_abort_token();
+    tokio::select! {
+        biased;
+        () = abort.cancelled() => Err(EndpointError::interrupted().into()),
+        result = serve(context, head, body, abort.clone()) => result,
+    }
+}
+
+async fn serve<B>(
+    context: &Arc<EndpointContext>,
+    head: &Parts,
+    body: &mut B,
     abort: CancellationToken,
-) -> Result<Response<RelayBody>, RejectedCall> {
+) -> Result<Response<RelayBody>, RejectedCall>
+where
+    B: Body<Data = Bytes> + Unpin,
+    B::Error: Display,
+{
     let path = RoutedPath::find(&head.method, head.uri.path()).ok_or_else(|| unknown_path(head))?;
     let route = path.route;
     let permit = context.calls.clone().acquire_owned().await.expect("the call semaphore is never closed");

@@ -93,17 +93,7 @@ impl Default for GatewayMemory {
 
 impl GatewayEndpoint {
     pub(super) fn open(gateway: Gateway, listener: UnixListener, account: Arc<dyn SessionAccount>) -> GatewayEndpoint {
-        let closed = CancellationToken::new();
-        let context = Arc::new(EndpointContext {
-            answers: gateway.memory().answers.share(),
-            bodies: gateway.memory().bodies.share(),
-            gateway,
-            account,
-            calls: Arc::new(Semaphore::new(MAX_CALLS)),
-            abort_token: Mutex::new(closed.child_token()),
-            removed_names: Mutex::default(),
-            closed,
-        });
+        let context = EndpointContext::new(gateway, account);
         tokio::spawn(serve(listener, context.clone()));
         GatewayEndpoint { context }
     }
@@ -132,6 +122,31 @@ impl Drop for GatewayEndpoint {
 }
 
 impl EndpointContext {
+    pub(super) fn new(gateway: Gateway, account: Arc<dyn SessionAccount>) -> Arc<EndpointContext> {
+        let closed = CancellationToken::new();
+        Arc::new(EndpointContext {
+            answers: gateway.memory().answers.share(),
+            bodies: gateway.memory().bodies.share(),
+            gateway,
+            account,
+            calls: Arc::new(Semaphore::new(MAX_CALLS)),
+            abort_token: Mutex::new(closed.child_token()),
+            removed_names: Mutex::default(),
+            closed,
+        })
+    }
+
+    /// Waits for the end of a call without a socket, whose caller cancels `left`. A gateway that
+    /// closes ends the call, and waits until the session has its usage.
+    pub(super) async fn attend(self: Arc<EndpointContext>, left: CancellationToken) {
+        let mut closing = self.gateway.closing();
+        tokio::select! {
+            () = left.cancelled() => {}
+            () = until_closing(&mut closing) => self.closed.cancel(),
+        }
+        let _all = self.calls.acquire_many(MAX_CALLS as u32).await;
+    }
+
     /// Returns the token that the next interrupt cancels.
     pub(super) fn current_abort_token(&self) -> CancellationToken {
         self.abort_token.lock().unwrap_or_else(PoisonError::into_inner).clone()

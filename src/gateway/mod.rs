@@ -31,6 +31,7 @@ mod hold_back;
 mod line_buffer;
 mod memory;
 mod meter;
+mod question;
 mod relay;
 mod request_body;
 mod request_rewrite;
@@ -55,6 +56,7 @@ use self::{allow_list::AllowList, answered_names::AnsweredNames, catalog::ModelP
 pub use self::{
     catalog::{ModelCapabilities, ResolvedModel, SessionModels},
     endpoint::GatewayEndpoint,
+    question::{COMMIT_MESSAGE_REQUEST, ModelQuestion, QuestionError},
     reservation::{CallDemand, CallGrant, CallSettlement, InputRatio, LedgerAnswer, SpendingLedger},
 };
 use crate::config::{GatewayConfig, ModelConfig};

@@ -7,10 +7,13 @@
 //! - [`sandbox_lifecycle`] is that task: starts the sandbox, dials its agent, and redials until the
 //!   sandbox is gone.
 //! - [`sandbox_preparation`] creates the directories of a sandbox, and gives them to its user.
+//! - [`capture`] captures the workspace at the end of a turn.
 //! - [`connection`] serves one WebSocket: reports and deltas in, commands and acknowledgements out.
 //! - [`egress`] connects the sandbox to the gateway.
 //! - [`start_limiter`] limits the starts of all links of the process.
 
+mod capture;
+mod clone;
 mod connection;
 mod egress;
 mod frames;
@@ -39,15 +42,17 @@ use self::egress::ModelEgress;
 pub use self::start_limiter::StartLimiter;
 use crate::{
     actor_registry::{ActorEntry, ActorKind, ActorRegistry},
+    checkpoints::Checkpoints,
     config::Config,
     gateway::Gateway,
+    repositories::Repositories,
     sandbox::{RunDir, SandboxDriver, SandboxError, SandboxHomes, WorkspaceDirs},
     session::{
         Session, SessionBudget,
         effect::{AfterStop, AgentDelivery, Effect, InFlightStops, LinkPort, RecordedSandbox},
         messages::{EffectFailed, SandboxFailed, SandboxLost},
     },
-    store::{SessionId, SessionRecord, Store},
+    store::{SessionId, SessionRecord, SessionRepository, Store},
 };
 
 /// Dependencies that all links of this process share.
@@ -57,6 +62,8 @@ pub struct LinkDeps {
     pub store: Arc<dyn Store>,
     pub actor_registry: ActorRegistry,
     pub dirs: SessionDirs,
+    pub checkpoints: Arc<Checkpoints>,
+    pub repositories: Arc<Repositories>,
     pub config: Arc<Config>,
     pub start_limiter: Arc<StartLimiter>,
 }
@@ -83,6 +90,8 @@ pub struct AgentLink {
     image: String,
     /// User id of the last sandbox, if the session had one.
     recorded_uid: Option<u32>,
+    /// Repository to clone into the workspace before its first start.
+    repository: Option<SessionRepository>,
     /// Connects the sandbox to the gateway. Present while the session has a sandbox.
     egress: Option<Arc<ModelEgress>>,
     /// Supervises the sandbox from its start to its exit.
@@ -122,6 +131,7 @@ impl AgentLink {
             entry,
             image: record.image.clone().unwrap_or_else(|| parts.config.sandbox.image.clone()),
             recorded_uid: record.sandbox_uid,
+            repository: record.repository.clone().filter(|repository| repository.commit.is_none()),
             egress: None,
             supervision: None,
             deliveries: None,
@@ -149,6 +159,7 @@ impl AgentLink {
             egress,
             image: self.image.clone(),
             recorded_uid: self.recorded_uid,
+            repository: self.repository.clone(),
             pause_flag: self.pause_flag.clone(),
             entry: self.entry.clone(),
             start_mutex: self.start_mutex.clone(),
@@ -263,6 +274,7 @@ impl Handler<Effect> for AgentLink {
             Effect::AbortModelStreams => self.abort_model_streams(),
             Effect::PauseSandbox => self.pause_sandbox(ctx),
             Effect::UnpauseSandbox => self.unpause_sandbox(ctx),
+            Effect::CaptureWorkspace { checkpoint, may_be_late } => self.capture_workspace(checkpoint, may_be_late),
             Effect::StopSandbox { then, in_flight } => self.stop_sandbox(then, in_flight, ctx),
         }
     }

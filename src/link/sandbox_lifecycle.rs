@@ -17,7 +17,7 @@ use tokio::{
     net::UnixStream,
     sync::{Mutex, mpsc},
     task::spawn_blocking,
-    time::{Instant, sleep},
+    time::{Instant, sleep, timeout},
 };
 use tracing::{debug, warn};
 
@@ -27,6 +27,7 @@ use super::{
 };
 use crate::{
     actor_registry::ActorEntry,
+    checkpoints::CAPTURE_WAIT,
     net::wake_batch::PollWhenWoken,
     sandbox::{RunDir, SandboxDriver, SandboxError, SandboxExit, SandboxIsolation, SandboxPresence},
     session::{
@@ -34,7 +35,7 @@ use crate::{
         effect::{AgentDelivery, RecordedSandbox},
         messages::SandboxPhaseChanged,
     },
-    store::SessionId,
+    store::{SessionId, SessionRepository},
     telemetry::metrics::{METRICS, RestartedPart},
 };
 
@@ -72,6 +73,8 @@ pub(super) struct SandboxSupervisor {
     pub(super) image: String,
     /// User id of the last sandbox, if the session had one.
     pub(super) recorded_uid: Option<u32>,
+    /// Repository to clone before the first start.
+    pub(super) repository: Option<SessionRepository>,
     pub(super) pause_flag: Arc<PauseFlag>,
     /// Entry of the link in the actor registry, which shows the link's state.
     pub(super) entry: Arc<ActorEntry>,
@@ -265,6 +268,10 @@ impl SandboxSupervisor {
     /// long. During a fetch the start holds no start permit and blocks no removal. Dropping the
     /// supervisor aborts the fetch.
     async fn start(&self, recorded: RecordedSandbox) -> Result<SandboxOrigin, SandboxStartError> {
+        if let (RecordedSandbox::Down, Some(repository)) = (recorded, &self.repository) {
+            let cloned = self.clone_repository(repository).await;
+            cloned.map_err(|error| failed(format!("its repository was not cloned: {error}")))?;
+        }
         match self.start_without_fetch(recorded).await {
             Err(SandboxStartError::Failed(SandboxError::NoImage { .. })) => {}
             other => return other,
@@ -318,6 +325,7 @@ impl SandboxSupervisor {
         }
         let (prepare, progress) = (self.prepare(), self.progress_callback());
         let (sandbox, pause_flag, id) = (sandbox.clone(), self.pause_flag.clone(), self.id);
+        let checkpoints = self.parts.checkpoints.clone();
         let started = tokio::spawn(async move {
             let _until_done = (permit, start_guard);
             if !is_present {
@@ -333,6 +341,8 @@ impl SandboxSupervisor {
                 // sessions of this thread.
                 let prepared = spawn_blocking(prepare).await.unwrap_or_else(|e| Err(io::Error::other(e)));
                 let (spec, warnings) = prepared.map_err(prepare_failed)?;
+                // The workspace before the first turn. A large one is captured beside the start.
+                let _failure_is_logged = timeout(CAPTURE_WAIT, checkpoints.capture_start(id)).await;
                 let isolation = || {
                     let (driver, description) = (sandbox.name(), sandbox.isolation());
                     SandboxIsolation { driver, uid: spec.uid, description, warnings: warnings.clone() }

@@ -50,6 +50,8 @@ pub struct SessionDeps {
     pub spending: Arc<ServerSpending>,
     /// Disk quotas of one session.
     pub quota: QuotaConfig,
+    /// True if the end of a turn captures the workspace.
+    pub captures_turns: bool,
     /// Receives a message when a session's actor has stopped.
     pub session_stopped: Recipient<SessionStopped>,
 }
@@ -86,6 +88,8 @@ pub struct Session {
     pub(super) causes: HashMap<String, Seq>,
     /// Permission to call the model. The gateway reads it before each call.
     pub(super) budget: Arc<SessionBudget>,
+    /// Cloned by each model call that a user causes. The actor is not unloaded meanwhile.
+    pub(super) user_calls: Arc<()>,
     /// Receives the effects. Created when the session first needs a sandbox.
     pub(super) link: Option<LinkPort>,
     /// Counts stops of the sandbox that are decided and that the link has not executed yet.

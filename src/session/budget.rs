@@ -93,11 +93,27 @@ impl SessionBudget {
     /// Returns the reason if too little is left for a useful answer, or if the session's state
     /// forbids calls meanwhile.
     pub async fn reserve(&self, demand: CallDemand) -> Result<CallGrant, ModelCallDenied> {
+        self.reserve_while(demand, rejection_for).await
+    }
+
+    /// Reserves the worst case of a call that a user causes, in any state of the session.
+    ///
+    /// # Errors
+    /// Returns the reason if too little is left for a useful answer.
+    pub(super) async fn reserve_for_user(&self, demand: CallDemand) -> Result<CallGrant, ModelCallDenied> {
+        self.reserve_while(demand, |_| Ok(())).await
+    }
+
+    async fn reserve_while(
+        &self,
+        demand: CallDemand,
+        check_state: fn(AgentState) -> Result<(), ModelCallDenied>,
+    ) -> Result<CallGrant, ModelCallDenied> {
         let mut settlements = self.server.settlements();
         let granted = async {
             loop {
                 settlements.mark_unchanged();
-                if let Some(grant) = self.try_reserve(&demand)? {
+                if let Some(grant) = self.try_reserve(&demand, check_state)? {
                     return Ok(grant);
                 }
                 // The sender lives as long as `self`.
@@ -113,9 +129,13 @@ impl SessionBudget {
     }
 
     /// Reserves under all limits, or under none. `None`: other calls hold the rest of a limit.
-    fn try_reserve(&self, demand: &CallDemand) -> Result<Option<CallGrant>, ModelCallDenied> {
+    fn try_reserve(
+        &self,
+        demand: &CallDemand,
+        check_state: fn(AgentState) -> Result<(), ModelCallDenied>,
+    ) -> Result<Option<CallGrant>, ModelCallDenied> {
         let mut permission = self.permission();
-        rejection_for(permission.state)?;
+        check_state(permission.state)?;
         let own = match permission.ledger.answer(demand) {
             LedgerAnswer::Grant(tokens) => tokens,
             LedgerAnswer::Wait => return Ok(None),

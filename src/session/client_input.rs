@@ -111,10 +111,21 @@ impl Session {
             }
             ClientRequest::SetBudget { usd } => SessionInput::SetBudget { usd },
             ClientRequest::KillProcess { pid } => SessionInput::KillProcess { pid },
-            ClientRequest::Initialize { model, title, image, directory, agent_cls, effort, mode, analyzer } => {
-                if image.or(directory).or(agent_cls).is_some() {
+            ClientRequest::Initialize {
+                model,
+                title,
+                image,
+                directory,
+                agent_cls,
+                effort,
+                mode,
+                analyzer,
+                repo,
+                reference,
+            } => {
+                if image.or(directory).or(agent_cls).or(repo).or(reference).is_some() {
                     return Err(RequestError::BadArgs(
-                        "`image`, `directory` and `agent_cls` are fixed when a session is created; create a new session with them"
+                        "`image`, `directory`, `agent_cls`, `repo` and `ref` are fixed when a session is created; create a new session with them"
                             .to_owned(),
                     ));
                 }

@@ -44,8 +44,13 @@ impl Session {
         let now_ms = clock::now_ms();
         let record = self.record_after(&input);
         self.state_changed = true;
-        let context =
-            DecisionContext { tail: self.tail + events, now_ms, open: &open, in_flight_stops: &self.in_flight_stops };
+        let context = DecisionContext {
+            tail: self.tail + events,
+            now_ms,
+            open: &open,
+            captures_turns: self.deps.captures_turns,
+            in_flight_stops: &self.in_flight_stops,
+        };
         let transition = self.state.decide(input, context)?;
         if let Some(record) = record {
             self.record = Arc::new(record);

@@ -22,6 +22,12 @@ pub enum Effect {
     AbortModelStreams,
     PauseSandbox,
     UnpauseSandbox,
+    /// Captures the workspace as this checkpoint, in the background.
+    CaptureWorkspace {
+        checkpoint: String,
+        /// Set if later changes may be part of the checkpoint: an earlier server began it.
+        may_be_late: bool,
+    },
     StopSandbox {
         then: AfterStop,
         /// Dropped by the link when the effect is executed. Until then, the stop is in flight.
@@ -38,6 +44,7 @@ impl Effect {
             | Effect::DeliverToAgent(AgentDelivery::AgentConnected { .. } | AgentDelivery::Command(_))
             | Effect::PauseSandbox
             | Effect::UnpauseSandbox
+            | Effect::CaptureWorkspace { .. }
             | Effect::StopSandbox { .. } => false,
         }
     }

@@ -144,7 +144,7 @@ impl Session {
         self.commit_and_answer(nothing, seq, ctx)
     }
 
-    fn commit_and_answer(
+    pub(super) fn commit_and_answer(
         &mut self,
         transition: Transition,
         seq: Option<u64>,
@@ -367,7 +367,8 @@ impl Handler<Passivate> for Session {
     type Result = bool;
 
     fn handle(&mut self, _: Passivate, ctx: &mut Context<Session>) -> bool {
-        let is_idle = !self.state.needs_sandbox() && self.pending.is_empty() && self.broadcast.subscriber_count() == 0;
+        let is_used = self.broadcast.subscriber_count() > 0 || Arc::strong_count(&self.user_calls) > 1;
+        let is_idle = !self.state.needs_sandbox() && self.pending.is_empty() && !is_used;
         // The next actor of this session has its own link. A late stop of this link must not reach
         // that link's sandbox.
         let can_stop = is_idle && !self.is_stopping_sandbox();

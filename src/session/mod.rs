@@ -13,7 +13,8 @@
 //! `approvals` applies the `policy` to the agent's tool calls, and remembers `reviews`. `loops`
 //! detects an agent that repeats itself.
 //!
-//! `actor` holds the actor's state. `restart` reads it from the journal.
+//! `actor` holds the actor's state. `restart` reads it from the journal. `fork` is the beginning of
+//! a forked session.
 //!
 //! Deltas do not pass the actor: the link puts them into [`SessionBroadcast`].
 //!
@@ -24,10 +25,12 @@ mod actor;
 mod approvals;
 mod broadcast;
 mod budget;
+mod captures;
 mod client_input;
 mod commit;
 mod decide;
 pub mod effect;
+mod fork;
 mod handlers;
 mod journal_quota;
 mod latest;
@@ -39,6 +42,7 @@ mod plan;
 mod policy;
 mod render;
 mod reports;
+mod repository;
 mod request;
 mod request_error;
 mod restart;
@@ -51,6 +55,7 @@ mod title;
 mod transition;
 mod turn;
 mod usage;
+mod user_calls;
 mod view;
 
 pub(crate) use self::names::{DirectorySchema, ModelNameSchema, NameSchema, TitleSchema};
@@ -59,15 +64,19 @@ pub use self::{
     approvals::security,
     broadcast::{DeliveryPoll, DeltaChunk, DeltaPositions, SessionBroadcast, Subscription},
     budget::SessionBudget,
+    captures::{BeginRestore, CaptureDelayed, CaptureEnded, report_capture_end},
+    fork::{ForkBeginning, begin_fork, is_capturing, latest_of},
     names::{check_directory, check_name, check_title},
     plan::{PlanSaved, plan_path},
     policy::{ProjectRuleStore, SessionPolicy},
     reports::is_batchable,
+    repository::{BranchPushed, CloneReported},
     request::{CallError, SessionRequest, request_with_retry, send_request},
     request_error::RequestError,
     restart::{initial_state, turn_start_seq},
     spending::{ServerSpending, SpendingError},
     terminals::{StartForTerminal, TerminalsListed},
     turn::{IdempotencyKey, OpenApproval, request_digest},
+    user_calls::{BeginUserCall, UserCall},
     view::SessionView,
 };

@@ -3,11 +3,13 @@
 use std::{io, sync::Arc, time::Instant};
 
 use actix::prelude::*;
+use base64::{Engine, prelude::BASE64_STANDARD};
+use bytes::Bytes;
 use greenroom_protocol::{
     CONTENT_LIMIT, EventBody, EventSource, FULL_TEXT_LIMIT, Observation, ObservationKind,
     approval::{RiskAssessment, RiskLevel},
     excerpt, fits_json, json_excerpt,
-    link::{AgentReport, LINK_VERSION, ServerWelcome, WorkOutcome},
+    link::{AgentReport, LINK_VERSION, ServerWelcome, WorkOutcome, html_item, screenshot_item},
     observation::{AgentState, LEFTOVERS_LIMIT, TruncationMark},
 };
 use sha2::{Digest, Sha256};
@@ -180,9 +182,12 @@ impl Session {
         };
         let content = take_large_content(&mut report);
         let assessment = self.assessment_of_request(&report);
-        let received = ReceivedReport { mark, source, report, full_content: None, risk: None };
+        let mut received = ReceivedReport { mark, source, report, full_content: None, risk: None };
         let is_piece = matches!(received.report, AgentReport::Piece { .. });
-        let has_content = content.is_some() || report_truncation(&received.report).is_some() || is_piece;
+        let has_content = content.is_some()
+            || report_truncation(&received.report).is_some()
+            || is_piece
+            || page_of(&mut received.report).is_some();
         if !has_content && assessment.is_none() {
             self.apply_report(received, durable, ctx);
             self.after_report(ctx);
@@ -300,9 +305,18 @@ async fn store_large_content(
     mut received: ReceivedReport,
     content: Option<String>,
 ) -> Result<ReceivedReport, StoreError> {
-    if let AgentReport::Piece { item, offset, text } = &mut received.report {
+    if let AgentReport::Piece { item, offset, text, base64 } = &mut received.report {
         let name = content_name(&received.mark.boot, item);
-        store_piece(&*store, (id, epoch), &name, *offset, std::mem::take(text)).await?;
+        let piece = ContentPiece { offset: *offset, bytes: decode_piece(std::mem::take(text), *base64) };
+        store_piece(&*store, (id, epoch), &name, piece).await?;
+    }
+    if let Some(PageContents { item, screenshot, html }) = page_of(&mut received.report) {
+        for (item, href) in [(screenshot_item(item), screenshot), (html_item(item), html)] {
+            let name = content_name(&received.mark.boot, &item);
+            if store.finish_content(id, epoch, &name).await? {
+                *href = Some(format!("/api/sessions/{id}/contents/{name}"));
+            }
+        }
     }
     let full_content = match (earlier_content_name(&received.mark.boot, &received.report), content) {
         (Some(name), _) if store.finish_content(id, epoch, &name).await? => {
@@ -357,7 +371,10 @@ pub fn is_batchable(report: &AgentReport) -> bool {
     match report {
         AgentReport::Event { body: EventBody::Observation(Observation { kind, content }), .. } => {
             fits_json(content, CONTENT_LIMIT)
-                && !matches!(kind, ObservationKind::Confirm { .. } | ObservationKind::Commands { .. })
+                && !matches!(
+                    kind,
+                    ObservationKind::Confirm { .. } | ObservationKind::Commands { .. } | ObservationKind::Browse { .. }
+                )
                 && observation_truncation(kind).is_none()
         }
         AgentReport::Event { body: EventBody::Action(_) | EventBody::Opaque(_), .. } => true,
@@ -421,14 +438,34 @@ async fn store_piece(
     store: &dyn Store,
     (id, epoch): (SessionId, Epoch),
     name: &str,
-    offset: u64,
-    text: String,
+    piece: ContentPiece,
 ) -> Result<(), StoreError> {
-    if offset.saturating_add(text.len() as u64) > FULL_TEXT_LIMIT {
-        warn!(session = %id, offset, "a piece beyond the limit of one text was dropped");
+    if piece.offset.saturating_add(piece.bytes.len() as u64) > FULL_TEXT_LIMIT {
+        warn!(session = %id, offset = piece.offset, "a piece beyond the limit of one text was dropped");
         return Ok(());
     }
-    store.extend_content(id, epoch, name, ContentPiece { offset, bytes: text.into() }).await
+    store.extend_content(id, epoch, name, piece).await
+}
+
+/// Returns the bytes of a piece. A piece that is no Base64 is empty.
+fn decode_piece(text: String, base64: bool) -> Bytes {
+    if base64 { BASE64_STANDARD.decode(text).unwrap_or_default().into() } else { text.into() }
+}
+
+/// Page of a report, and where its stored contents are noted.
+struct PageContents<'a> {
+    item: &'a str,
+    screenshot: &'a mut Option<String>,
+    html: &'a mut Option<String>,
+}
+
+/// Returns the page that a report is about.
+fn page_of(report: &mut AgentReport) -> Option<PageContents<'_>> {
+    let AgentReport::Event { item: Some(item), body: EventBody::Observation(Observation { kind, .. }) } = report else {
+        return None;
+    };
+    let ObservationKind::Browse { screenshot, html, .. } = kind else { return None };
+    Some(PageContents { item, screenshot, html })
 }
 
 /// Returns what the rules decide about an observation of the agent. `None`: nothing.

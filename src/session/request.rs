@@ -10,10 +10,13 @@ use tokio::sync::oneshot;
 use super::{
     actor::Session,
     approvals::security::RemoveSessionRule,
+    captures::{BeginRestore, CaptureEnded},
     messages::{End, Interrupt, Pause, Relay, Resume, Stop, UpdateMetadata},
     plan::PlanSaved,
+    repository::BranchPushed,
     request_error::RequestError,
     terminals::{StartForTerminal, TerminalsListed},
+    user_calls::BeginUserCall,
 };
 
 /// Reason why a request has no answer.
@@ -70,7 +73,11 @@ impl_session_request!(
     RemoveSessionRule,
     StartForTerminal,
     TerminalsListed,
-    PlanSaved
+    PlanSaved,
+    BeginRestore,
+    CaptureEnded,
+    BranchPushed,
+    BeginUserCall
 );
 
 /// Message in a mailbox. An unprocessed message returns to its sender when the envelope is dropped.

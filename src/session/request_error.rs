@@ -6,6 +6,8 @@
 pub enum RequestError {
     #[error("the agent is still working; queue the message or interrupt it")]
     Busy,
+    #[error("a turn, its capture or another restore runs; interrupt the turn or wait, and repeat the restore")]
+    RestoreBusy,
     #[error("nothing is running")]
     NothingToInterrupt,
     #[error("the session is already {0}")]
@@ -49,7 +51,7 @@ impl RequestError {
     /// Returns the stable code for programs: `code` in error frames and in errors of the REST API.
     pub fn code(&self) -> &'static str {
         match self {
-            RequestError::Busy => "busy",
+            RequestError::Busy | RequestError::RestoreBusy => "busy",
             RequestError::NothingToInterrupt => "nothing_to_interrupt",
             RequestError::AlreadyInState(_) => "already",
             RequestError::WrongState { .. } => "wrong_state",

@@ -42,16 +42,7 @@ impl Session {
         after: Option<SessionStopReason>,
     ) -> Result<Addr<Session>, RequestError> {
         let SessionSnapshot { record, tail, mark, .. } = snapshot;
-        let state: Option<SessionState> = serde_json::from_str(record.actor_state.as_str()).map_err(|e| {
-            let id = record.id;
-            // Instead of a state, the record of a partial import holds the reason as a string.
-            let reason: Result<String, _> = serde_json::from_str(record.actor_state.as_str());
-            let reason = reason.unwrap_or_else(|_| {
-                format!("another version of Greenroom wrote it ({e}); start that one, or a newer one, on this journal")
-            });
-            RequestError::Unreadable(format!("session `{id}` cannot go on: {reason}"))
-        })?;
-        let state = state.unwrap_or_default();
+        let state = state_of(&record)?;
         let entry = deps.actor_registry.register(ActorKind::Session, Some(record.id.to_string()));
         let broadcast = Arc::new(SessionBroadcast::default());
         broadcast.publish(tail, &[]);
@@ -74,6 +65,7 @@ impl Session {
             broadcast,
             causes: HashMap::new(),
             budget,
+            user_calls: Arc::default(),
             link: None,
             in_flight_stops: InFlightStops::default(),
             escalation_timer: None,
@@ -150,6 +142,9 @@ impl Session {
         if let Some(effect) = self.state.effect_after_restart() {
             self.execute_effect(effect, ctx);
         }
+        for effect in self.state.captures_after_restart() {
+            self.execute_effect(effect, ctx);
+        }
     }
 }
 
@@ -161,6 +156,24 @@ pub fn initial_state(key: Option<IdempotencyKey>) -> OpaqueState {
         state.add_to_dedup_cache(key, None);
         state.to_opaque_state()
     })
+}
+
+/// Reads the session state in a record.
+///
+/// # Errors
+/// Returns [`RequestError::Unreadable`] for the state of another version, and for an incomplete
+/// session.
+pub(super) fn state_of(record: &SessionRecord) -> Result<SessionState, RequestError> {
+    let state: Option<SessionState> = serde_json::from_str(record.actor_state.as_str()).map_err(|e| {
+        let id = record.id;
+        // Instead of a state, the record of a partial import or fork holds the reason as a string.
+        let reason: Result<String, _> = serde_json::from_str(record.actor_state.as_str());
+        let reason = reason.unwrap_or_else(|_| {
+            format!("another version of Greenroom wrote it ({e}); start that one, or a newer one, on this journal")
+        });
+        RequestError::Unreadable(format!("session `{id}` cannot go on: {reason}"))
+    })?;
+    Ok(state.unwrap_or_default())
 }
 
 /// Returns the event that began the current turn of the session with this record. Returns `None`

@@ -82,6 +82,7 @@ pub(crate) fn session_deps(store: Arc<dyn Store>, actor_registry: ActorRegistry)
         check_model: Box::new(|_| Ok(())),
         spending: unlimited_spending(),
         quota: QuotaConfig::default(),
+        captures_turns: false,
         policy: Arc::default(),
         session_stopped: NullLink.start().recipient(),
     }

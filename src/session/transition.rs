@@ -43,6 +43,8 @@ pub struct DecisionContext<'a> {
     pub now_ms: i64,
     /// Items that have begun and not ended.
     pub open: &'a [OpenItem],
+    /// True if the end of a turn captures the workspace.
+    pub captures_turns: bool,
     /// Counter that each stop of the sandbox holds until it is executed.
     pub in_flight_stops: &'a InFlightStops,
 }

@@ -5,7 +5,7 @@ use serde::Serialize;
 
 use crate::{
     api_schema::{AgentStateSchema, ApprovalModeSchema, ReasoningEffortSchema},
-    store::{Seq, SessionId, SessionSnapshot, UsageTotals},
+    store::{ForkParent, Seq, SessionId, SessionRepository, SessionSnapshot, UsageTotals},
 };
 
 /// Session object `{id, title, state, …}` of docs/reference/rest.md.
@@ -41,6 +41,10 @@ pub struct SessionView {
     pub usage: UsageTotals,
     pub budget_usd: Option<f64>,
     pub archived: bool,
+    /// Session and event at which this session was forked.
+    pub parent: Option<ForkParent>,
+    /// Repository that the workspace is a clone of.
+    pub repository: Option<SessionRepository>,
     /// Newest thing that the session did: a message, a command or a failure, in one line of plain
     /// text.
     #[schema(max_length = 120)]
@@ -73,6 +77,8 @@ impl SessionView {
             usage: record.usage,
             budget_usd: record.budget_usd,
             archived: record.archived,
+            parent: record.parent,
+            repository: record.repository,
             latest,
             latest_seq,
         }

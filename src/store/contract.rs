@@ -73,6 +73,8 @@ pub(crate) fn record(title: &str) -> SessionRecord {
         reported_budget_usd: None,
         journal_usage: JournalUsage::default(),
         latest: None,
+        parent: None,
+        repository: None,
         further_models: Vec::new(),
         archived: false,
         idempotency_key: None,

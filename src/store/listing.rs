@@ -52,7 +52,8 @@ pub(super) fn not_ended<'a>(entries: impl Iterator<Item = &'a SessionEntry>) -> 
 /// Returns the number of sessions in each state, except ended ones.
 pub(super) fn count_by_state<'a>(entries: impl Iterator<Item = &'a SessionEntry>) -> HashMap<AgentState, u64> {
     let mut counts = HashMap::new();
-    for entry in entries.filter(|entry| entry.record.state != AgentState::Ended) {
+    let counted = |entry: &&SessionEntry| entry.record.state != AgentState::Ended && !entry.record.is_unfinished_fork();
+    for entry in entries.filter(counted) {
         *counts.entry(entry.record.state).or_default() += 1;
     }
     counts
@@ -80,6 +81,7 @@ fn matches(record: &SessionRecord, query: &SessionQuery, text: Option<&str>) -> 
         ArchiveFilter::Any => true,
     };
     is_listed
+        && !record.is_unfinished_fork()
         && query.state.is_none_or(|state| record.state == state)
         && text.is_none_or(|text| {
             record.title.to_lowercase().contains(text) || record.id.to_string().to_lowercase().contains(text)

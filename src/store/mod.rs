@@ -16,6 +16,7 @@ pub mod damage;
 #[cfg(test)]
 pub(crate) mod faulty;
 pub mod in_memory;
+pub mod journal_copy;
 mod listing;
 pub mod local;
 mod open;
@@ -121,6 +122,12 @@ pub struct SessionRecord {
     /// Models that the session may call beside `model`.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub further_models: Vec<String>,
+    /// Session and event at which this session was forked.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub parent: Option<ForkParent>,
+    /// Repository that the workspace is a clone of.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub repository: Option<SessionRepository>,
     pub archived: bool,
     /// Newest thing that the session did. Absent in records of earlier versions.
     #[serde(default, skip_serializing_if = "Option::is_none")]
@@ -140,6 +147,30 @@ impl SessionRecord {
     pub fn models(&self) -> Vec<String> {
         std::iter::once(&self.model).chain(&self.further_models).cloned().collect()
     }
+}
+
+/// Event of another session at which a session began.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize, utoipa::ToSchema)]
+pub struct ForkParent {
+    #[schema(value_type = String)]
+    pub id: SessionId,
+    /// Newest event that both sessions have.
+    #[schema(value_type = u64)]
+    pub seq: Seq,
+}
+
+/// Repository that a workspace is a clone of.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize, utoipa::ToSchema)]
+pub struct SessionRepository {
+    /// Address or path, without credentials.
+    pub url: String,
+    /// Requested branch, tag or commit. `null`: the default branch.
+    #[serde(rename = "ref")]
+    pub reference: Option<String>,
+    /// Commit that the workspace began with; `null` until cloned.
+    pub commit: Option<String>,
+    /// Branch of the session; `null` until cloned.
+    pub branch: Option<String>,
 }
 
 /// Newest thing that a session did, for lists.

@@ -13,9 +13,9 @@ use serde_json::value::RawValue;
 
 use super::{
     TransferError,
-    format::{ExportDigest, ExportHead, ExportTotal, ExportTotals, VERSION, content_name},
+    format::{ExportDigest, ExportHead, ExportTotal, ExportTotals, VERSION},
 };
-use crate::store::{JournalEvent, ReportMark, SessionId, SessionRecord};
+use crate::store::{JournalEvent, ReportMark, SessionId, SessionRecord, journal_copy::content_name};
 
 /// Longest line, in bytes. The longest begins a session with a large state. With an event, a
 /// session record of this size still fits into one batch.

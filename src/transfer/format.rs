@@ -1,9 +1,8 @@
 //! Lines of an export, and the digest over them.
 
 use serde::{Deserialize, Serialize};
-use serde_json::{Value, value::RawValue};
+use serde_json::value::RawValue;
 use sha2::{Digest as _, Sha256};
-use ulid::Ulid;
 
 use super::TransferError;
 use crate::store::{JournalEvent, ReportMark, SessionId, SessionRecord};
@@ -92,24 +91,4 @@ impl ExportDigest {
     pub(super) fn finish(self) -> String {
         self.0.finalize().iter().map(|byte| format!("{byte:02x}")).collect()
     }
-}
-
-/// Parses the name of a content. Rejects other spellings of the same ULID, which would name the
-/// same content twice.
-pub(super) fn content_name(text: &str) -> Option<Ulid> {
-    text.parse().ok().filter(|name: &Ulid| name.to_string() == text)
-}
-
-/// Returns the name of the large content that an event refers to.
-pub(super) fn referenced_content(event: &[u8]) -> Option<Ulid> {
-    #[derive(Deserialize)]
-    struct EventExtras<'a> {
-        #[serde(borrow)]
-        extras: Option<&'a RawValue>,
-    }
-    let event: EventExtras = serde_json::from_slice(event).ok()?;
-    // Read as plain JSON values. Derived readers also accept arrays for structs, and an agent
-    // chooses the text of its own events.
-    let extras: Value = serde_json::from_str(event.extras?.get()).ok()?;
-    content_name(extras.pointer("/truncated/href")?.as_str()?.rsplit('/').next()?)
 }

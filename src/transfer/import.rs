@@ -11,7 +11,6 @@ use std::{
 };
 
 use bytes::Bytes;
-use futures::future::try_join_all;
 use greenroom_protocol::observation::AgentState;
 use serde_json::value::to_raw_value;
 
@@ -22,11 +21,8 @@ use super::{
 };
 use crate::store::{
     AppendBatch, Epoch, JournalEvent, Seq, SessionId, SessionRecord, SessionSnapshot, Store, StoreError,
+    journal_copy::CopyTarget,
 };
-
-/// Limit of one append, in bytes; a single larger event is one append. A later read of an event
-/// reads the whole append.
-pub(super) const MAX_APPEND_BYTES: usize = 64 << 10;
 
 /// Imports the sessions of a file. `open` reopens the file at each call.
 ///
@@ -82,6 +78,7 @@ async fn import_one<R: BufRead>(
     let mut is_whole = !is_cut_short(&present.record);
     let before = present.tail;
     let (epoch, _) = store.claim(id).await?;
+    let target = CopyTarget { store, session: id, epoch };
     let (mut at, mut seq) = (before, 0);
     let (mut pending, mut size) = (Vec::new(), 0);
     let mut content: Option<(String, String)> = None;
@@ -113,7 +110,7 @@ async fn import_one<R: BufRead>(
             let count = pending.len() as u64;
             if is_whole && count > 0 {
                 let record = Some(Arc::new(cut_short_record(&present.record)));
-                append(store, id, epoch, at, AppendBatch { record, ..AppendBatch::default() }).await?;
+                append(target, at, AppendBatch { record, ..AppendBatch::default() }).await?;
                 is_whole = false;
             }
             // An older file does not have the record of a session that is further here.
@@ -124,7 +121,7 @@ async fn import_one<R: BufRead>(
                 record: finished.then(|| Arc::new(session.record.clone())),
             };
             if count > 0 || finished {
-                at = append(store, id, epoch, at, batch).await?;
+                at = append(target, at, batch).await?;
             }
             size = last.as_ref().map_or(0, |event: &JournalEvent| event.json.len());
             pending.extend(last);
@@ -149,44 +146,6 @@ async fn write_content(
     }
 }
 
-/// Appends all batches at once, without waiting in between. Only the last batch has the record and
-/// the mark.
-async fn append(
-    store: &dyn Store,
-    id: SessionId,
-    epoch: Epoch,
-    at: Seq,
-    batch: AppendBatch,
-) -> Result<Seq, TransferError> {
-    let AppendBatch { events, mark, record } = batch;
-    let mut batches = append_batches(events);
-    let last = batches.pop().unwrap_or_default();
-    let mut next = at;
-    let mut append = |batch: AppendBatch| {
-        let at = next;
-        next += batch.events.len() as u64;
-        store.append(id, epoch, at, batch)
-    };
-    let mut appended: Vec<_> =
-        batches.into_iter().map(|events| append(AppendBatch { events, mark: None, record: None })).collect();
-    appended.push(append(AppendBatch { events: last, mark, record }));
-    let tails = try_join_all(appended).await.map_err(|e| TransferError::Io(io::Error::other(e)))?;
-    Ok(tails.last().copied().unwrap_or(at))
-}
-
-/// Splits events into batches of up to [`MAX_APPEND_BYTES`].
-pub(super) fn append_batches(events: Vec<JournalEvent>) -> Vec<Vec<JournalEvent>> {
-    let mut batches: Vec<Vec<JournalEvent>> = Vec::new();
-    let mut size = 0;
-    for event in events {
-        size += event.json.len();
-        match batches.last_mut() {
-            Some(batch) if size <= MAX_APPEND_BYTES => batch.push(event),
-            _ => {
-                size = event.json.len();
-                batches.push(vec![event]);
-            }
-        }
-    }
-    batches
+async fn append(target: CopyTarget<'_>, at: Seq, batch: AppendBatch) -> Result<Seq, TransferError> {
+    target.append(at, batch).await.map_err(|e| TransferError::Io(io::Error::other(e)))
 }

@@ -7,11 +7,13 @@ use std::sync::Arc;
 
 use bytes::Bytes;
 
-use super::{
-    import::{MAX_APPEND_BYTES, append_batches},
-    *,
+use super::*;
+use crate::store::{
+    AppendBatch, JournalEvent, ReportMark,
+    in_memory::MemoryStore,
+    journal_copy::{MAX_APPEND_BYTES, append_batches},
+    local::LocalStore,
 };
-use crate::store::{AppendBatch, JournalEvent, ReportMark, in_memory::MemoryStore, local::LocalStore};
 
 fn record(id: SessionId, archived: bool) -> crate::store::SessionRecord {
     serde_json::from_value(serde_json::json!({

@@ -127,6 +127,7 @@ impl From<RequestError> for ApiError {
             RequestError::BadArgs(_) => StatusCode::BAD_REQUEST,
             RequestError::BudgetSpent(_) => StatusCode::PAYMENT_REQUIRED,
             RequestError::Busy
+            | RequestError::RestoreBusy
             | RequestError::NothingToInterrupt
             | RequestError::AlreadyInState(_)
             | RequestError::IdReused(_)

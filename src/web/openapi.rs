@@ -28,6 +28,8 @@ use crate::{api_schema::wire_schemas, files::WorkspacePathSchema, store::Session
         (name = "approvals", description = "Decisions about tool calls: modes, rules, risk, open requests."),
         (name = "journal", description = "Events of a session, and their large contents."),
         (name = "files", description = "Files of a session's workspace."),
+        (name = "checkpoints", description = "Captures of a session's workspace, their differences, and restores."),
+        (name = "repositories", description = "Repositories that workspaces are clones of, commits and pushes."),
         (name = "admin", description = "Views for operators."),
         (name = "access", description = "Sign-in of browsers, and tickets for links that a browser follows itself."),
         (name = "options", description = "Values that a client can offer its user."),

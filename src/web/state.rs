@@ -8,12 +8,14 @@ use super::{error::ApiError, search::SearchLimiter};
 use crate::{
     actor_registry::ActorRegistry,
     approvals::{Analyzers, ProjectRules},
+    checkpoints::Checkpoints,
     config::Config,
     directory::{self, ApprovalDefaults, Directory},
     files::WorkspaceFiles,
     frontend,
-    gateway::ModelChoice,
+    gateway::{Gateway, ModelChoice},
     link::StartLimiter,
+    repositories::Repositories,
     sandbox::SandboxDriver,
     session::{self, Session, SessionRequest, SessionView},
     store::{SessionId, SessionSnapshot, Store, StoreError},
@@ -31,6 +33,10 @@ pub struct WebServices {
     pub actor_registry: ActorRegistry,
     pub sandbox: Arc<dyn SandboxDriver>,
     pub files: WorkspaceFiles,
+    pub checkpoints: Arc<Checkpoints>,
+    pub repositories: Arc<Repositories>,
+    /// For the model calls that a user causes.
+    pub gateway: Gateway,
     /// Models that clients may choose.
     pub models: Vec<ModelChoice>,
     pub default_model: String,

@@ -1,6 +1,7 @@
 mod access;
 mod approvals;
 mod browsers;
+mod checkpoints;
 mod contract;
 mod errors;
 mod file_changes;

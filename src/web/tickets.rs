@@ -82,7 +82,7 @@ pub(super) fn takes_ticket(address: &str) -> bool {
     let path = address.split('?').next().unwrap_or_default();
     let mut parts = path.strip_prefix("/api/sessions/").unwrap_or_default().splitn(3, '/');
     match (parts.next(), parts.next(), parts.next()) {
-        (Some(id), Some("export" | "archive"), None) => !id.is_empty(),
+        (Some(id), Some("export" | "archive" | "patch"), None) => !id.is_empty(),
         (Some(id), Some("contents" | "files"), Some(rest)) => !id.is_empty() && !rest.is_empty(),
         _ => false,
     }
@@ -152,6 +152,7 @@ mod tests {
         check("/api/sessions/A/export", true);
         check("/api/sessions/A/export?format=md", true);
         check("/api/sessions/A/archive", true);
+        check("/api/sessions/A/patch?to=turn-1", true);
         check("/api/sessions/A/contents/1", true);
         check("/api/sessions/A/files/a/b.png", true);
         check("/api/sessions/A/files/", false);

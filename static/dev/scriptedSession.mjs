@@ -18,6 +18,9 @@ export class ScriptedSession {
   /** Number of the current turn. Earlier turns stop playing. */
   playing = 0;
   paused = null;
+  parent = null;
+  /** Cloned repository, if any. */
+  repository = null;
 
   constructor(task = "") {
     this.task = task;
@@ -25,13 +28,13 @@ export class ScriptedSession {
   }
 
   record() {
-    const { id, title, state, archived } = this;
+    const { id, title, state, archived, repository } = this;
     const { input, output, cost } = this.usage;
     return {
-      id, title, state, archived, reason: null, agent: "greenroom", model: "demo", image: "debian:stable-slim",
+      id, title, state, archived, repository, reason: null, agent: "greenroom", model: "demo", image: "debian:stable-slim",
       sandbox: "process", created_at: this.createdAt, updated_at: this.events.at(-1)?.at ?? this.createdAt,
       last_seq: this.events.length, attached: this.sockets.size, budget_usd: null,
-      usage: { input_tokens: input, output_tokens: output, cost_usd: cost },
+      usage: { input_tokens: input, output_tokens: output, cost_usd: cost }, parent: this.parent,
     };
   }
 
@@ -49,7 +52,7 @@ export class ScriptedSession {
       const isolation = phase === "ready" ? "Scripted: nothing runs, nothing is isolated." : undefined;
       this.addObservation("server", "sandbox", "", { phase, isolation });
     }
-    this.addObservation("user", "chat", this.task, {}, { cause: seq });
+    this.addObservation("user", "chat", this.task, { turn: this.nextTurn() }, { cause: seq });
     await this.play(this.task);
   }
 
@@ -131,7 +134,7 @@ export class ScriptedSession {
     const item = `m${this.events.length}`;
     const { seq } = this.addAction("user", "message", { content, mode }, { item });
     if (this.state === "idle") {
-      this.addObservation("user", "chat", content, {}, { item, cause: seq });
+      this.addObservation("user", "chat", content, { turn: this.nextTurn() }, { item, cause: seq });
       void this.play(content);
     } else if (mode === "steer") {
       this.addObservation("user", "chat", content, {}, { item, cause: seq });
@@ -139,6 +142,17 @@ export class ScriptedSession {
       this.queue = [...this.queue, { item, content }];
       this.addObservation("server", "queue", "", { items: this.queue });
     }
+  }
+
+  /** Returns a new session with the events up to a number. */
+  fork(at = this.events.length, title = this.title) {
+    const fork = new ScriptedSession(title);
+    fork.events = this.events.slice(0, at);
+    fork.playing = this.playing;
+    fork.parent = { id: this.id, seq: at };
+    fork.addObservation("server", "forked", "", { from: this.id, at });
+    fork.moveTo("idle");
+    return fork;
   }
 
   interrupt() {
@@ -170,12 +184,25 @@ export class ScriptedSession {
       step(this);
     }
     this.moveTo("idle");
+    this.addCapture(`turn-${mine}`);
     const [next] = this.queue;
     if (!next) return;
     this.queue = this.queue.slice(1);
-    this.addObservation("user", "chat", next.content, {}, { item: next.item });
+    this.addObservation("user", "chat", next.content, { turn: this.nextTurn() }, { item: next.item });
     this.addObservation("server", "queue", "", { items: this.queue });
     await this.play(next.content);
+  }
+
+  /** Returns the name of the turn that `play` begins next. */
+  nextTurn() {
+    return `turn-${this.playing + 1}`;
+  }
+
+  addCapture(checkpoint) {
+    const left_out = [{ path: "node_modules", reason: "ignored" }];
+    this.addObservation("server", "checkpoint", "", { checkpoint, kind: "turn", files: 12, bytes: 40_000, left_out });
+    const files = [{ path: "hello.sh", change: "modified", added: 2, removed: 1 }, { path: "assets/picture.png", change: "modified" }];
+    this.addObservation("server", "changes", "", { checkpoint, since: "start", files, added: 2, removed: 1 });
   }
 
   moveTo(state, reason) {

@@ -7,7 +7,9 @@ import { readFile } from "node:fs/promises";
 import { extname, join, normalize } from "node:path";
 import { fileURLToPath } from "node:url";
 import { WebSocketServer } from "ws";
+import { ScriptedChanges } from "./scriptedChanges.mjs";
 import { ScriptedFiles } from "./scriptedFiles.mjs";
+import { ScriptedRepository } from "./scriptedRepository.mjs";
 import { ScriptedSession } from "./scriptedSession.mjs";
 import { ScriptedTerminal } from "./scriptedTerminal.mjs";
 
@@ -28,10 +30,17 @@ const OPTIONS = {
   sandbox: { driver: "docker", isolation: "Scripted: nothing runs, nothing is isolated.", network: "none" },
 };
 
+/** Answer to a fork without a choice of files, so that the choice can be looked at. */
+const NO_CHECKPOINT = "no checkpoint is kept for this event; choose the files of now, or none";
+
 /** @type {Map<string, ScriptedSession>} */
 const sessions = new Map();
 /** @type {Map<string, ScriptedFiles>} */
 const workspaces = new Map();
+/** @type {Map<string, ScriptedChanges>} */
+const changes = new Map();
+/** @type {Map<string, ScriptedRepository>} */
+const repositories = new Map();
 /** @type {Map<string, Map<string, ScriptedTerminal>>} */
 const terminals = new Map();
 
@@ -57,17 +66,24 @@ async function api(request, response, url) {
   const bytes = Buffer.concat(chunks);
   const [, , noun, id, what, name] = url.pathname.split("/");
   if (noun === "sessions" && /^(files(:move|:mkdir)?|archive)$/.test(what)) return workspaceOf(id).answer(request, response, url, bytes);
+  if (noun === "sessions" && /^(checkpoints|diff|patch)$/.test(what)) return changesOf(id).answer(request, response, url);
   const body = bytes.length > 0 ? JSON.parse(bytes) : {};
 
+  if (noun === "repositories") return answer(200, ScriptedRepository.offered());
+  if (noun === "sessions" && what === "repository") {
+    const { status, value } = repositories.get(id)?.answer(name, body) ?? { status: 404, value: error("no_repository", "the session has no repository") };
+    return answer(status, value);
+  }
   if (noun === "options") return answer(200, OPTIONS);
   if (noun === "admin" && id === "sandboxes") return answer(200, { items: sandboxes() });
   if (noun === "admin") return answer(200, { items: actors() });
   if (noun !== "sessions") return answer(404, error("not_found", `no \`${url.pathname}\``));
-  if (!id && request.method === "POST") return answer(201, create(body.task).record());
+  if (!id && request.method === "POST") return answer(201, create(body).record());
   if (!id) return answer(200, list(url.searchParams));
   const session = sessions.get(id);
   if (!session) return answer(404, error("not_found", `no session \`${id}\``));
   if (what === "terminals") return answer(200, changeTerminals(request.method, id, name, body));
+  if (what === "fork") return body.files ? answer(201, fork(session, body).record()) : answer(409, error("no_checkpoint", NO_CHECKPOINT));
   if (what === "events") return answer(200, session.eventsOf(url.searchParams));
   if (request.method === "PATCH") session.change(body);
   if (request.method === "DELETE" && url.searchParams.get("purge") === "true") sessions.delete(id);
@@ -79,6 +95,12 @@ function workspaceOf(id) {
   const workspace = workspaces.get(id) ?? new ScriptedFiles();
   workspaces.set(id, workspace);
   return workspace;
+}
+
+function changesOf(id) {
+  const known = changes.get(id) ?? new ScriptedChanges();
+  changes.set(id, known);
+  return known;
 }
 
 function terminalsOf(id) {
@@ -107,10 +129,18 @@ function changeTerminals(method, id, name, body) {
   return { items: [...open.values()].map((one) => one.record()) };
 }
 
-function create(task) {
+function create({ task, repo, ref }) {
   const session = new ScriptedSession(task);
   sessions.set(session.id, session);
+  if (repo) repositories.set(session.id, new ScriptedRepository(session, repo, ref));
   session.start();
+  return session;
+}
+
+function fork(source, { at, message, title }) {
+  const session = source.fork(at, title);
+  sessions.set(session.id, session);
+  if (message) session.receiveMessage({ content: message });
   return session;
 }
 

@@ -122,7 +122,7 @@ test("Ctrl+Enter in the reason field denies", async () => {
   await write("not yet", "input");
   key(root.querySelector("input")!, "Enter", { ctrlKey: true });
   await settled();
-  assert.deepEqual(answersOf(testSession).map(({ decision }) => decision), ["deny"]);
+  assert.deepEqual(answersOf(testSession), [{ request: "q", decision: "deny", reason: "not yet" }]);
 });
 
 test("buttons come from the choices, and from the options of an earlier server", async () => {

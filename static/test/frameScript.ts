@@ -14,7 +14,12 @@ interface EventTies {
 /** Origins of observations other than the agent. */
 const ORIGINS: Partial<Record<keyof ObservationExtras, EventOrigin>> = {
   agent_state_changed: "server",
+  changes: "server",
   chat: "user",
+  checkpoint: "server",
+  forked: "server",
+  pushed: "server",
+  repository: "server",
   confirmed: "server",
   interrupted: "server",
   queue: "server",

@@ -10,7 +10,7 @@ const NOW = new Date(2026, 2, 31, 0, 30).getTime();
 /** Returns the groups of sessions with these local times. */
 function groups(...times: [number, number, number, number?][]): string[] {
   const sessions = times.map(([year, month, day, hour = 12], n) => ({ id: String(n), updated_at: new Date(year, month, day, hour).toISOString() }) as Session);
-  return groupSessions(sessions, NOW).map(({ label, items }) => `${label}: ${items.map(({ id }) => id).join(" ")}`);
+  return groupSessions(sessions, NOW).map(({ label, items }) => `${label}: ${items.map(({ session }) => session.id).join(" ")}`);
 }
 
 test("sessions are grouped by calendar day, then by month", () => {

@@ -134,11 +134,11 @@ test("card has outcome, duration, cost, Copy and Retry, and only the last turn's
   const { session, hide } = shown(failure(script));
   await renderText(<Chat live={session.live} />);
   const cards = () => [...root.querySelectorAll(".turn")].map((card) => [...card.children].map((part) => part.textContent).join(" | "));
-  assert.deepEqual(cards(), ["Finished | 4.0 s | $0.25 | Copy", "Failed | 3.0 s | Retry"]);
+  assert.deepEqual(cards(), ["Finished | 4.0 s | $0.25 | Copy | Fork from here", "Failed | 3.0 s | Retry | Fork from here"]);
   press("Copy");
   await settled();
   assert.deepEqual(copied, ["Built."]);
-  assert.match(cards()[0]!, /Copied$/);
+  assert.match(cards()[0]!, /\| Copied \|/);
   hide();
 });
 

@@ -139,7 +139,7 @@ async fn file_shows_its_diff_and_a_risky_command_its_reasons() {
     let session = open_session(&page, &server, json!({ "title": "Files", "mode": "ask" })).await;
     page.message("write the letter").await;
     page.is_asked().await;
-    page.until("a diff", "document.querySelector('.confirm-diff')?.textContent.includes('+one')").await;
+    page.until("a diff", "document.querySelector('.confirm code.diff')?.textContent.includes('+one')").await;
     hang_in_all_looks(&page, "41-dock-diff").await;
     page.click("Edit").await;
     let field = page.css("textarea[aria-label=Content]").await;

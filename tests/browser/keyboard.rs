@@ -56,7 +56,7 @@ async fn main_use_case_by_keyboard() {
     // divider.
     page.chord(&[Key::Control], 'j').await;
     page.css("[role=tab]").await;
-    page.js("document.activeElement.blur()", &[]).await;
+    page.js("document.querySelector('[aria-label=Message]').focus()", &[]).await;
     page.tab_to("Plan").await;
     page.key(Key::Right).await;
     page.until(
@@ -147,8 +147,8 @@ async fn remaining_actions_by_keyboard() {
     page.shows_no_more("Resume to continue").await;
     page.key(Key::Escape).await;
     page.says("Interrupted").await;
-    // Copy and Retry load after the page.
-    let is_over = "document.querySelectorAll('.row.turn .link').length === 2";
+    // Copy, Retry and Fork load after the page.
+    let is_over = "document.querySelectorAll('.row.turn .link').length === 3";
     page.until("the turn has its end", is_over).await;
     let text = "return document.querySelector('[role=log]').innerText";
     let before = page.js(text, &[]).await;
@@ -242,6 +242,9 @@ async fn field_gets_focus_after_an_approval() {
     page.type_text("and then").await;
     page.key(Key::Enter).await;
     page.shows("queued").await;
+    // Its button lies behind that of the first message.
+    page.tab_to("Edit and resend").await;
+    page.key(Key::Tab).await;
     page.tab_to("Edit").await;
     page.key(Key::Enter).await;
     page.until("it can be changed", "document.activeElement.getAttribute('aria-label') === 'Queued message'").await;

@@ -5,9 +5,11 @@
 
 mod approvals;
 mod axe;
+mod changes;
 mod code;
 mod files_tab;
 mod focus;
+mod fork;
 mod hostile;
 mod keyboard;
 mod newcomer;

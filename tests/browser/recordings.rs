@@ -14,7 +14,7 @@ use greenroom_testkit::{
 async fn rows(page: &BrowserPage<'_>) -> Value {
     page.is_dressed().await;
     page.until("a turn is over", "document.querySelector('.row.turn .link')").await;
-    let rows = "const textOf = (row) => row.matches('.turn') ? [...row.children].map((part) => part.innerText).filter((part) => part !== 'Retry').join(' ') : row.innerText;
+    let rows = "const textOf = (row) => row.matches('.turn') ? [...row.children].map((part) => part.innerText).filter((part) => part !== 'Retry' && part !== 'Fork from here').join(' ') : row.innerText;
         return [...document.querySelectorAll('[role=log] .row')].map(textOf)";
     page.js(rows, &[]).await
 }

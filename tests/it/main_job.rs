@@ -68,7 +68,7 @@ fn whole_texts_follow_their_deltas(socket: &TestSocket) {
 async fn late_client_receives_earlier_events(driver: TestDriver) {
     let server = TestServer::start(TestServerOptions::new(driver)).await;
     let session_id = server.rest.start("say hello").await;
-    server.rest.until_state(&session_id, "idle").await;
+    server.rest.until_captured(&session_id).await;
     let all = server.rest.events(&session_id).await;
 
     let mut from_start = TestSocket::attach(&server.rest, &session_id).await;

@@ -195,7 +195,7 @@ async fn read_to_end(stream: &mut SseClient) -> (Vec<Value>, Vec<String>) {
 async fn stream_ends_with_its_session() {
     let server = TestServer::start(TestServerOptions::new(TestDriver::Process)).await;
     let session_id = server.rest.start("print hello").await;
-    server.rest.until_state(&session_id, "idle").await;
+    server.rest.until_captured(&session_id).await;
     let before = server.rest.events(&session_id).await;
     let mut whole = SseClient::open(&server.rest, &session_id, "", None).await;
     let mut tail = SseClient::open(&server.rest, &session_id, "?after=tail", None).await;

@@ -13,7 +13,7 @@ use greenroom_testkit::{
 /// Creates a session that has done a task. Returns its id and events.
 async fn worked(server: &TestServer) -> (String, Vec<Value>) {
     let session = server.rest.start("write a bash script that prints hello").await;
-    server.rest.until_state(&session, "idle").await;
+    server.rest.until_captured(&session).await;
     let events = server.rest.events(&session).await;
     (session, events)
 }

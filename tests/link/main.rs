@@ -25,9 +25,12 @@ use fastrand::Rng;
 use futures::StreamExt;
 use greenroom::{
     actor_registry::ActorRegistry,
+    checkpoints::Checkpoints,
     config::{Config, UnixId},
+    files::WorkspaceFiles,
     gateway::Gateway,
     link::{AgentLink, LinkDeps, SessionDirs, StartLimiter},
+    repositories::Repositories,
     sandbox::{
         FoundSandbox, ProgressCallback, RunDir, SandboxDriver, SandboxError, SandboxExit, SandboxHomes,
         SandboxPresence, SandboxSpec, SandboxStats, WorkspaceDirs,
@@ -108,6 +111,12 @@ impl LinkHistories {
         let (uid, gid) = (rustix::process::getuid().as_raw(), rustix::process::getgid().as_raw());
         let mut config = Config::with_data_dir(dir.path());
         (config.sandbox.uid, config.sandbox.gid) = (UnixId::Fixed(uid), UnixId::Fixed(gid));
+        let workspaces = WorkspaceDirs { root: at("w"), shared: None, uid, gid };
+        let files = WorkspaceFiles::open(workspaces.clone(), at("u")).expect("the directory is created");
+        let captures = config.checkpoints.clone();
+        let checkpoints = Checkpoints::new(workspaces.clone(), at("c"), captures, files.writer());
+        let repositories =
+            Repositories::new(at("repositories"), workspaces.clone(), Vec::new(), config.repositories.clone());
         let links = Arc::new(LinkDeps {
             sandbox: Arc::new(InProcessSandbox),
             gateway: Gateway::new(config.model.clone(), &config.gateway).expect("a gateway without keys"),
@@ -115,10 +124,12 @@ impl LinkHistories {
             actor_registry: registry.clone(),
             dirs: SessionDirs {
                 runs: at("r"),
-                workspaces: WorkspaceDirs { root: at("w"), shared: None, uid, gid },
+                workspaces,
                 homes: SandboxHomes::open(at("h"), &config.sandbox).expect("homes are readable"),
                 agent: PathBuf::new(),
             },
+            checkpoints,
+            repositories,
             config: Arc::new(config),
             start_limiter: Arc::new(StartLimiter::new(AT_ONCE, AT_ONCE)),
         });
@@ -135,6 +146,7 @@ impl LinkHistories {
             spending,
             quota: defaults.quota,
             policy: Arc::new(policy),
+            captures_turns: false,
             settings_for: Box::new(move |record| AgentSettings {
                 model: String::new(),
                 api: ProviderApi::Anthropic,
@@ -316,7 +328,7 @@ async fn speak(outgoing: &OutgoingQueue, mut dice: Rng) {
         outgoing.event(Some(&item), Observation { kind: ObservationKind::Message { partial: false }, content }).await;
         if let Some(text) = pieces.next() {
             let len = text.len() as u64;
-            outgoing.report(AgentReport::Piece { item: "large".into(), offset, text }).await;
+            outgoing.report(AgentReport::Piece { item: "large".into(), offset, text, base64: false }).await;
             offset += len;
         }
         random_delay(&mut dice).await;
@@ -454,6 +466,8 @@ fn record() -> SessionRecord {
         reported_budget_usd: None,
         journal_usage: JournalUsage::default(),
         latest: None,
+        parent: None,
+        repository: None,
         further_models: Vec::new(),
         archived: false,
         idempotency_key: None,

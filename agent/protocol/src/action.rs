@@ -46,7 +46,7 @@ pub enum Action {
         #[serde(flatten)]
         edit: FileEdit,
     },
-    /// Fetches a page as text.
+    /// Opens a page and reads it as text.
     Browse { url: String },
     /// Calls a tool that has no action of its own.
     Tool {

@@ -47,6 +47,12 @@ pub enum ClientRequest {
         /// Name of the security analyzer.
         #[serde(default, skip_serializing_if = "Option::is_none")]
         analyzer: Option<String>,
+        /// Repository to clone: an `https` address, or a path below one of `workspace.sources`.
+        #[serde(default, skip_serializing_if = "Option::is_none")]
+        repo: Option<String>,
+        /// Branch, tag or commit of `repo`. Default: its default branch.
+        #[serde(default, rename = "ref", skip_serializing_if = "Option::is_none")]
+        reference: Option<String>,
     },
     /// Sends the first task. Without a session, creates one.
     Start { task: String },
@@ -66,7 +72,7 @@ pub enum ClientRequest {
     Read { path: String },
     /// Writes a whole file of the workspace.
     Write { path: String, content: String },
-    /// Fetches a page as text.
+    /// Opens a page and reads it as text.
     Browse { url: String },
     /// Interrupts all work of the agent and of the user. Without work, ends the processes that
     /// commands left behind.
@@ -206,6 +212,8 @@ impl ClientRequest {
             effort: Some(EffortChoice::Default),
             mode: Some(ApprovalMode::Auto),
             analyzer: Some(String::new()),
+            repo: Some(String::new()),
+            reference: Some(String::new()),
         };
         // A request has string keys and plain values, so serialization cannot fail.
         let every = serde_json::to_value(every).expect("a request is JSON");
@@ -316,6 +324,8 @@ mod tests {
             effort,
             mode: None,
             analyzer: None,
+            repo: None,
+            reference: None,
         };
         check(r#"{"action":"initialize","args":{"effort":"high"}}"#, Ok(initialize(Some(EffortChoice::High))));
         check(r#"{"action":"initialize","args":{"effort":"huge"}}"#, Err(("invalid_args", "unknown variant `huge`")));

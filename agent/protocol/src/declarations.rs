@@ -48,7 +48,7 @@ pub const ACTIONS: [KindDeclaration; 24] = [
 
 /// Observations. `chat` reports that the user's message reached the agent, and a `plan` of the user
 /// that the user edited the agent's plan.
-pub const OBSERVATIONS: [KindDeclaration; 21] = [
+pub const OBSERVATIONS: [KindDeclaration; 26] = [
     kind("run", &[Agent]).classic(),
     kind("read", &[Agent]).classic(),
     kind("write", &[Agent]).classic(),
@@ -68,6 +68,11 @@ pub const OBSERVATIONS: [KindDeclaration; 21] = [
     kind("interrupted", &[Server]).classic(),
     kind("queue", &[Server]),
     kind("sandbox", &[Server]),
+    kind("checkpoint", &[Server]),
+    kind("changes", &[Server]),
+    kind("forked", &[Server]),
+    kind("repository", &[Server]),
+    kind("pushed", &[Server]),
     kind("error", &[Agent, Server]).classic(),
     kind("notice", &[Agent, Server]),
 ];

@@ -12,6 +12,7 @@
 //! | [`observation`] | results and changes of state | inside events |
 //! | [`plan`] | the plan's file, and its steps | inside observations |
 //! | [`tool`] | parts of the generic tool call | inside actions and observations |
+//! | [`checkpoint`] | parts of the observations about the workspace | inside events |
 //! | [`delta`] | unnumbered pieces of growing items, never replayed | agent → server → client |
 //! | [`declarations`] | names of all kinds, and their senders | (read by parser, policy, page) |
 //! | [`client`] | client requests, and the status of a client's connection | client ↔ server |
@@ -24,6 +25,7 @@
 
 pub mod action;
 pub mod approval;
+pub mod checkpoint;
 pub mod client;
 pub mod declarations;
 pub mod delta;
@@ -33,6 +35,7 @@ mod generated_files;
 pub mod link;
 pub mod observation;
 pub mod plan;
+pub mod repository;
 pub mod sandbox_paths;
 mod size;
 pub mod terminal;

@@ -121,7 +121,16 @@ pub enum AgentReport {
     ///
     /// Pieces come in order and before the observation. The observation has head and tail, and is
     /// marked by `truncated`.
-    Piece { item: String, offset: u64, text: String },
+    ///
+    /// The items [`screenshot_item`] and [`html_item`] name further contents of a page. The pieces
+    /// of a picture are `base64`, and `offset` counts decoded bytes. Earlier servers drop both.
+    Piece {
+        item: String,
+        offset: u64,
+        text: String,
+        #[serde(default, skip_serializing_if = "std::ops::Not::not")]
+        base64: bool,
+    },
     /// The turn is over, and no report of it follows. Exactly one for each `prompt`.
     TurnEnded { turn: String, outcome: WorkOutcome },
     /// The message of this `steer` command is in the conversation from here on.
@@ -136,6 +145,16 @@ pub enum AgentReport {
         user_action: String,
         outcome: WorkOutcome,
     },
+}
+
+/// Returns the item of the pieces of a page's picture. `item` is that of the page.
+pub fn screenshot_item(item: &str) -> String {
+    format!("{item}/screenshot")
+}
+
+/// Returns the item of the pieces of a page's HTML. `item` is that of the page.
+pub fn html_item(item: &str) -> String {
+    format!("{item}/html")
 }
 
 /// Outcome of a turn or a user action.

@@ -7,6 +7,8 @@ use crate::{
     Action, EventBody,
     action::{ApprovalDecision, first_line, first_line_or},
     approval::{ApprovalChoice, DecidedBy, RiskAssessment},
+    checkpoint::{CheckpointKind, WorkspaceChanges, WorkspaceCheckpoint},
+    repository::{ForkOrigin, RepositoryClone},
     tool::{ToolFileChange, ToolKind, ToolLocation, ToolStatus},
 };
 
@@ -51,13 +53,24 @@ pub enum ObservationKind {
     Write { path: String, bytes: u64 },
     /// A file was changed at `line` (counted from 1). `diff` is a unified diff.
     Edit { path: String, line: usize, change: EditKind, lines: Vec<String>, diff: String },
-    /// A page, as text. `screenshot` refers to a file.
+    /// A page, as text.
     Browse {
+        /// Address after all redirects.
         url: String,
         #[serde(default, skip_serializing_if = "Option::is_none")]
         title: Option<String>,
+        /// Path on this server that returns a picture of the page. Set by the server.
         #[serde(default, skip_serializing_if = "Option::is_none")]
         screenshot: Option<String>,
+        /// Path on this server that returns the page's HTML, as scripts left it. Set by the server.
+        #[serde(default, skip_serializing_if = "Option::is_none")]
+        html: Option<String>,
+        /// Errors of the page, oldest first, and notes about its dialogs and new tabs.
+        #[serde(default, skip_serializing_if = "Vec::is_empty")]
+        console: Vec<String>,
+        /// True if the page was fetched without a browser, so that none of its scripts ran.
+        #[serde(default, skip_serializing_if = "std::ops::Not::not")]
+        plain: bool,
         #[serde(default, skip_serializing_if = "Option::is_none")]
         truncated: Option<TruncationMark>,
     },
@@ -204,6 +217,24 @@ pub enum ObservationKind {
         /// Driver, and what its isolation does and does not cover, in words.
         #[serde(default, skip_serializing_if = "Option::is_none")]
         isolation: Option<String>,
+    },
+    /// The workspace was captured and differs from the checkpoint before. Without a difference, the
+    /// end of a turn has no such event.
+    Checkpoint(WorkspaceCheckpoint),
+    /// Files that changed between a checkpoint and the one before it, whoever changed them.
+    Changes(WorkspaceChanges),
+    /// The session began as a fork. Events before this one are those of the session `from`.
+    Forked(ForkOrigin),
+    /// The workspace receives a clone of a repository, or a failure to clone it.
+    Repository(RepositoryClone),
+    /// Commits of the session's branch were pushed.
+    Pushed {
+        /// Address of the repository, without credentials.
+        url: String,
+        /// Branch in the repository.
+        branch: String,
+        /// Newest pushed commit.
+        commit: String,
     },
     /// An error occurred. `code` is stable, `detail` is for a person.
     Error { code: String, detail: String },
@@ -475,6 +506,14 @@ impl Observation {
             ObservationKind::Queue { items } if items.is_empty() => "No message is waiting.".to_owned(),
             ObservationKind::Queue { items } => format!("Messages waiting: {}.", items.len()),
             ObservationKind::Sandbox { phase, .. } => format!("Sandbox: {phase:?}.").to_lowercase(),
+            ObservationKind::Checkpoint(taken) if taken.checkpoint_kind == CheckpointKind::Restore => {
+                "The workspace was restored.".to_owned()
+            }
+            ObservationKind::Checkpoint(_) => "The workspace was captured.".to_owned(),
+            ObservationKind::Changes(changes) => changes.summary_line(),
+            ObservationKind::Forked(ForkOrigin { from, at, .. }) => format!("Forked from `{from}` at event {at}."),
+            ObservationKind::Repository(clone) => clone.summary_line(),
+            ObservationKind::Pushed { branch, .. } => format!("Branch `{branch}` was pushed."),
             ObservationKind::Error { code, detail } if detail.trim().is_empty() => format!("Error: {code}"),
             ObservationKind::Notice { code, detail, .. } if detail.trim().is_empty() => format!("Notice: {code}"),
             ObservationKind::Error { detail, .. } | ObservationKind::Notice { detail, .. } => detail.clone(),

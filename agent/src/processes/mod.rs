@@ -18,6 +18,7 @@ use tokio::{
     sync::Notify,
 };
 
+mod browser_process;
 mod exit;
 mod leftovers;
 mod output;
@@ -25,6 +26,7 @@ mod pid_reserve;
 mod proc_table;
 mod terminal_shells;
 
+pub use browser_process::BrowserProcess;
 pub use exit::CommandExit;
 pub use output::OutputReader;
 pub use terminal_shells::TerminalShell;
@@ -63,7 +65,7 @@ pub struct ChildProcesses(Arc<ProcessesShared>);
 struct ProcessesShared {
     /// Item of each child that a tool waits for, by pid. The reaper skips these.
     children: Mutex<HashMap<i32, String>>,
-    /// Item of each terminal's shell, by pid. The reaper skips these too.
+    /// Item of each terminal's shell and of the browser, by pid. The reaper skips these too.
     terminal_shells: Mutex<HashMap<i32, String>>,
     /// Address of the model gateway for programs in the sandbox.
     gateway_url: Option<String>,

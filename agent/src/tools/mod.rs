@@ -11,6 +11,7 @@ use serde_json::{Value, json};
 use tokio_util::sync::CancellationToken;
 
 use crate::{
+    browser::PageBrowser,
     clock,
     outgoing::OutgoingQueue,
     processes::{ChildProcesses, ProcessOwner},
@@ -19,6 +20,7 @@ use crate::{
 mod browse;
 mod coercion;
 mod edit;
+mod fetch;
 mod files;
 mod finish;
 mod plan;
@@ -87,8 +89,17 @@ pub struct ToolContext<'a> {
     pub timeout: Duration,
     pub outgoing: &'a OutgoingQueue,
     pub processes: &'a ChildProcesses,
+    pub browser: &'a PageBrowser,
     /// Cancelled by an interrupt.
     pub stop: &'a CancellationToken,
+}
+
+/// Parts of the agent that tools share.
+#[derive(Clone, Copy)]
+pub struct ToolResources<'a> {
+    pub outgoing: &'a OutgoingQueue,
+    pub processes: &'a ChildProcesses,
+    pub browser: &'a PageBrowser,
 }
 
 impl<'a> ToolContext<'a> {
@@ -97,14 +108,14 @@ impl<'a> ToolContext<'a> {
         item: &'a str,
         owner: ProcessOwner,
         settings: &AgentSettings,
-        outgoing: &'a OutgoingQueue,
-        processes: &'a ChildProcesses,
+        resources: ToolResources<'a>,
         stop: &'a CancellationToken,
     ) -> ToolContext<'a> {
         let directory = PathBuf::from(&settings.directory);
         let timeout = Duration::from_secs(settings.run_timeout_s);
         let plan_path = settings.plan_path().to_owned();
-        ToolContext { item, owner, directory, plan_path, timeout, outgoing, processes, stop }
+        let ToolResources { outgoing, processes, browser } = resources;
+        ToolContext { item, owner, directory, plan_path, timeout, outgoing, processes, browser, stop }
     }
 }
 

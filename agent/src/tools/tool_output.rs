@@ -1,9 +1,10 @@
 //! Result that may be too large for one report. The excess is sent in pieces while the result
 //! grows. So all of it can be fetched later, and none of it has to be in memory.
 
+use base64::{Engine, prelude::BASE64_STANDARD};
 use greenroom_protocol::{
     CONTENT_LIMIT, FULL_TEXT_LIMIT,
-    link::{AgentReport, REPORT_LIMIT},
+    link::{AgentReport, REPORT_LIMIT, html_item, screenshot_item},
     observation::TruncationMark,
 };
 
@@ -71,7 +72,7 @@ impl ToolOutput {
         let text = self.unsent[..end].to_owned();
         context
             .outgoing
-            .report(AgentReport::Piece { item: context.item.to_owned(), offset: self.sent_bytes, text })
+            .report(AgentReport::Piece { item: context.item.to_owned(), offset: self.sent_bytes, text, base64: false })
             .await;
         self.sent_bytes += end as u64;
         self.unsent.drain(..end);
@@ -91,6 +92,28 @@ impl ToolOutput {
             }
         }
         FinishedToolOutput { text: self.text, in_pieces: self.in_pieces }
+    }
+}
+
+/// Sends a page's HTML in pieces.
+pub(super) async fn send_html(html: &str, context: &ToolContext<'_>) {
+    let (item, mut offset) = (html_item(context.item), 0);
+    while offset < html.len() {
+        let end = html.floor_char_boundary(offset + PIECE_BYTES);
+        let (item, text) = (item.clone(), html[offset..end].to_owned());
+        context.outgoing.report(AgentReport::Piece { item, offset: offset as u64, text, base64: false }).await;
+        offset = end;
+    }
+}
+
+/// Sends a page's picture in pieces.
+pub(super) async fn send_screenshot(picture: &[u8], context: &ToolContext<'_>) {
+    let item = screenshot_item(context.item);
+    // Base64 has four bytes for each three.
+    for (index, piece) in picture.chunks(PIECE_BYTES / 4 * 3).enumerate() {
+        let offset = (index * (PIECE_BYTES / 4 * 3)) as u64;
+        let (item, text) = (item.clone(), BASE64_STANDARD.encode(piece));
+        context.outgoing.report(AgentReport::Piece { item, offset, text, base64: true }).await;
     }
 }
 

@@ -199,7 +199,7 @@ impl BuiltinDriver {
             return CallOutcome::Finished;
         }
         let tool_context =
-            ToolContext::new(&id, ProcessOwner::Agent, settings, &context.outgoing, &context.processes, &context.stop);
+            ToolContext::new(&id, ProcessOwner::Agent, settings, context.tool_resources(), &context.stop);
         let performed = match self.reader.plan.outdated(&action, context).await {
             Some(detail) => Err(ToolError::Failed(detail)),
             None => tools::perform(&action, &tool_context).await,
@@ -301,6 +301,7 @@ mod tests {
 
     use super::*;
     use crate::{
+        browser::PageBrowser,
         outgoing::OutgoingQueue,
         processes::ChildProcesses,
         turn::{
@@ -334,9 +335,11 @@ mod tests {
             plan_path: None,
             mode: None,
         };
+        let processes = ChildProcesses::new(None).expect("the process can become a subreaper");
         TurnContext {
             outgoing: OutgoingQueue::default(),
-            processes: ChildProcesses::new(None).expect("the process can become a subreaper"),
+            browser: PageBrowser::new(processes.clone()),
+            processes,
             settings: Arc::new(Mutex::new(settings)),
             user_activity: Arc::default(),
             approvals: ApprovalWaiters::default(),

@@ -4,6 +4,7 @@ use std::collections::HashMap;
 
 use greenroom_protocol::{
     Action, Event, EventBody, EventSource, Observation, ObservationKind, action::ApprovalDecision, excerpt,
+    repository::ForkOrigin,
 };
 use serde_json::Value;
 
@@ -100,6 +101,13 @@ impl HistoryReader {
                 self.flush_user_activity(conversation);
                 conversation.compact(&observation.content, usize::try_from(*kept).unwrap_or(usize::MAX));
             }
+            ObservationKind::Forked(origin) => {
+                self.partial_message = None;
+                // Their results stay in the other session.
+                self.pending_user_actions.clear();
+                self.flush_user_activity(conversation);
+                conversation.add_user_text(&forked_text(origin));
+            }
             // A plan without a call: the user or a command changed the file.
             ObservationKind::Plan { path, .. } if item.is_empty() => {
                 if self.plan.see(&observation.content) {
@@ -124,6 +132,9 @@ impl HistoryReader {
                 let note = self.changed_notes.remove(item).unwrap_or_default();
                 conversation.add_result(item, note + &model_text(observation));
             }
+            ObservationKind::Checkpoint(checkpoint) => {
+                checkpoint.restore_note().into_iter().for_each(|note| self.user_activity.push(note));
+            }
             ObservationKind::Confirm { request, .. } => {
                 self.asked_items.insert(request.clone(), item.to_owned());
             }
@@ -135,9 +146,25 @@ impl HistoryReader {
             | ObservationKind::Notice { .. }
             | ObservationKind::AgentStateChanged { .. }
             | ObservationKind::Queue { .. }
+            | ObservationKind::Changes(_)
+            | ObservationKind::Repository(_)
+            | ObservationKind::Pushed { .. }
             | ObservationKind::Sandbox { .. } => {}
         }
     }
+}
+
+/// Returns the note for the model at the place where its conversation was forked.
+fn forked_text(ForkOrigin { checkpoint, .. }: &ForkOrigin) -> String {
+    let files = match checkpoint.as_deref() {
+        None => "The workspace was empty then".to_owned(),
+        Some("now") => "The files may be newer than this conversation: read them again before you edit them".to_owned(),
+        Some(checkpoint) => format!("The files are as they were at the checkpoint `{checkpoint}`"),
+    };
+    format!(
+        "[The user forked this conversation here, into a new sandbox. {files}. Processes of earlier commands are gone, \
+         as is everything outside of the workspace.]"
+    )
 }
 
 fn add_text(conversation: &mut AgentConversation, text: String) {
@@ -239,6 +266,28 @@ mod tests {
     }
 
     #[test]
+    fn fork_is_noted_once_with_its_files() {
+        let forked = |extras: &str| {
+            format!(r#""source":"server","observation":"forked","extras":{{"from":"s","at":3{extras}}},"content":"""#)
+        };
+        let unanswered = r#""source":"user","item":"a1","action":"run","args":{"command":"ls"}"#;
+        for (extras, files) in [
+            ("", "The workspace was empty then"),
+            (r#","checkpoint":"turn-1""#, "The files are as they were at the checkpoint `turn-1`"),
+            (
+                r#","checkpoint":"now""#,
+                "The files may be newer than this conversation: read them again before you edit them",
+            ),
+        ] {
+            let note = format!(
+                "user: [The user forked this conversation here, into a new sandbox. {files}. Processes of earlier \
+                 commands are gone, as is everything outside of the workspace.]\n\ndo"
+            );
+            check(&[CHAT, MESSAGE, unanswered, &forked(extras), CHAT], &["user: do", "agent: Looking. ", &note]);
+        }
+    }
+
+    #[test]
     fn generic_tool_call_reads_as_its_own_tool() {
         let call = r#""source":"agent","item":"c1","action":"tool","args":{"kind":"search","title":"Search","name":"search","input":{"pattern":"x"}}"#;
         let result = r#""source":"agent","item":"c1","observation":"tool","extras":{"kind":"search","title":"Search","name":"search","status":"completed"},"content":"a:1:x""#;
@@ -335,6 +384,21 @@ mod tests {
         check(
             &[r#""source":"user","item":"a1","action":"run","args":{"command":"ls"}"#, &RAN.replace("c1", "a1"), CHAT],
             &["user: [The user did this in the sandbox: Running command: ls]\na\n[Exit code 0.]\n\ndo"],
+        );
+    }
+
+    #[test]
+    fn restore_reaches_model() {
+        let checkpoint = |kind: &str| {
+            format!(
+                r#""source":"server","observation":"checkpoint","extras":{{"checkpoint":"c","kind":"{kind}","of":"turn-1","files":1,"bytes":1}},"content":"""#
+            )
+        };
+        let note = "[The user put files of the workspace back to checkpoint `turn-1`. Files may differ from what you \
+                    have read or written: read a file again before you change it.]";
+        check(
+            &[CHAT, MESSAGE, &checkpoint("turn"), &checkpoint("before_restore"), &checkpoint("restore"), CHAT],
+            &["user: do", "agent: Looking. ", &format!("user: {note}\n\ndo")],
         );
     }
 

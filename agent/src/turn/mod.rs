@@ -16,7 +16,7 @@ use greenroom_protocol::{
 };
 use tokio_util::sync::CancellationToken;
 
-use crate::{outgoing::OutgoingQueue, processes::ChildProcesses};
+use crate::{browser::PageBrowser, outgoing::OutgoingQueue, processes::ChildProcesses, tools::ToolResources};
 
 mod approvals;
 mod builtin;
@@ -75,6 +75,7 @@ pub trait TurnDriver: Send {
 pub struct TurnContext {
     pub outgoing: OutgoingQueue,
     pub processes: ChildProcesses,
+    pub browser: PageBrowser,
     /// Settings. They may change between steps.
     pub settings: Arc<Mutex<AgentSettings>>,
     /// User actions since the driver last took them.
@@ -91,6 +92,11 @@ impl TurnContext {
     /// Returns the current settings.
     pub fn settings(&self) -> AgentSettings {
         lock(&self.settings).clone()
+    }
+
+    /// Returns the resources that tools share.
+    pub fn tool_resources(&self) -> ToolResources<'_> {
+        ToolResources { outgoing: &self.outgoing, processes: &self.processes, browser: &self.browser }
     }
 
     /// Takes the user actions beside the agent. Each is returned once.

@@ -28,9 +28,11 @@ pub(crate) struct AgentProcess {
     pub(crate) process: Child,
     pub(crate) gateway: ScriptedGateway,
     pub(crate) settings: AgentSettings,
+    chromium: &'static str,
 }
 
-fn spawn_agent(dir: &tempfile::TempDir) -> Child {
+/// Spawns the agent with this program as its browser; empty for none.
+fn spawn_agent(dir: &tempfile::TempDir, chromium: &str) -> Child {
     let at = |name: &str| dir.path().join(name);
     Command::new(env!("CARGO_BIN_EXE_greenroom-agent"))
         .env("GREENROOM_AGENT_SOCKET", at("agent.sock"))
@@ -39,16 +41,24 @@ fn spawn_agent(dir: &tempfile::TempDir) -> Child {
         .env("GREENROOM_ACTS", at("acts"))
         // Shells of terminals read the files of a home directory.
         .env("HOME", dir.path())
+        .env("GREENROOM_CHROMIUM", chromium)
+        .env("TMPDIR", dir.path())
         .spawn()
         .expect("the binary starts")
 }
 
 impl AgentProcess {
+    /// Starts an agent without a browser.
     pub(crate) fn start(answers: Vec<ScriptedAnswer>) -> AgentProcess {
+        AgentProcess::with_browser(answers, "")
+    }
+
+    /// Starts an agent with `chromium` as its browser.
+    pub(crate) fn with_browser(answers: Vec<ScriptedAnswer>, chromium: &'static str) -> AgentProcess {
         let dir = tempfile::tempdir().expect("a temporary directory");
         let at = |name: &str| dir.path().join(name);
         std::fs::create_dir(at("work")).expect("a directory");
-        let process = spawn_agent(&dir);
+        let process = spawn_agent(&dir, chromium);
         let settings = AgentSettings {
             model: "claude-test".into(),
             api: ProviderApi::Anthropic,
@@ -64,14 +74,14 @@ impl AgentProcess {
             mode: None,
         };
         let gateway = ScriptedGateway::start(&at("gateway.sock"), answers);
-        AgentProcess { dir, process, gateway, settings }
+        AgentProcess { dir, process, gateway, settings, chromium }
     }
 
     /// Kills the agent and starts it anew in the same sandbox. Only the sandbox's files survive.
     pub(crate) fn restart(&mut self) {
         self.process.kill().expect("the agent runs");
         self.process.wait().expect("the agent is a child");
-        self.process = spawn_agent(&self.dir);
+        self.process = spawn_agent(&self.dir, self.chromium);
     }
 
     pub(crate) fn file(&self, name: &str) -> PathBuf {

@@ -2,6 +2,7 @@
 
 mod agent;
 mod approvals;
+mod browser;
 mod cancel;
 mod compaction;
 mod endings;

@@ -231,7 +231,7 @@ impl AgentTestSession {
     pub(crate) fn pieces(&self, item: &str) -> String {
         let mut whole = String::new();
         for report in &self.reports {
-            let AgentReport::Piece { item: target, offset, text } = report else { continue };
+            let AgentReport::Piece { item: target, offset, text, .. } = report else { continue };
             if target == item {
                 assert_eq!(*offset, whole.len() as u64, "a gap between pieces");
                 whole.push_str(text);

@@ -118,6 +118,7 @@ fn errors_name_place_key_and_way_out() {
     check("[sandbox]\nnetwork = 'host'", &[], &["`sandbox.network`", "no isolation"]);
     check("[sandbox]\nmemory = '2 apples'", &[], &["`sandbox.memory`", "apples"]);
     check("[model]\n[[model.prices]]\nmodle = 'x'", &[], &["line 2", "`model.prices`", "modle"]);
+    check("[checkpoints]\nmax_time = \"0\"", &[], &["line 2", "`checkpoints.max_time`", "must be 1s to 1h"]);
     check("[files]\nmax_files = 0", &[], &["line 2", "`files.max_files`", "must be 1 to 1000"]);
     check("[files]\ndenied_types = ['exe']", &[], &["`files.denied_types", "such as `.exe`"]);
     check("[approvals]\nmode = 'yolo'", &[], &["line 2", "`approvals.mode`", "`plan`, `ask`, `edits`, `auto`"]);

@@ -54,6 +54,8 @@ async fn repeated_initialize_changes_nothing() {
         effort: None,
         mode: None,
         analyzer: None,
+        repo: None,
+        reference: None,
     };
     for request in [initialize(None), initialize(Some("debian"))] {
         let store = Arc::new(FaultyStore::default());

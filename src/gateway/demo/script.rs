@@ -6,6 +6,7 @@ use serde::Deserialize;
 use serde_json::{Map, Value};
 
 use super::conversation::DemoConversation;
+use crate::gateway::question::COMMIT_MESSAGE_REQUEST;
 
 /// Speed of `slow: N`, whatever the demo's own speed. The command exists to be interrupted.
 const SLOW_TOKENS_PER_SECOND: u32 = 20;
@@ -50,6 +51,9 @@ pub(super) fn next_step(conversation: &DemoConversation) -> (DemoStep, Option<u3
     if let Some(count) = command_argument(&conversation.task, "slow:").and_then(|count| count.trim().parse().ok()) {
         return (slow_step(count), Some(SLOW_TOKENS_PER_SECOND));
     }
+    if conversation.task.starts_with(COMMIT_MESSAGE_REQUEST) {
+        return (commit_step(&conversation.task), None);
+    }
     let offers = |tool: &str| conversation.tools.iter().any(|offered| offered.name == tool);
     let command = command_argument(&conversation.task, "run:").map(str::trim);
     let has_own_tools = offers("run") && offers("write");
@@ -90,6 +94,18 @@ fn command_argument<'a>(task: &'a str, word: &str) -> Option<&'a str> {
 fn slow_step(count: usize) -> DemoStep {
     let words = (1..=count.clamp(1, MAX_SLOW_WORDS)).map(|n| format!("{n} ")).collect();
     DemoStep { say: words, ..DemoStep::default() }
+}
+
+/// Answers a question for a commit message, from its list of changed files.
+fn commit_step(question: &str) -> DemoStep {
+    let listed = question.split_once("Changed files:\n").map_or("", |(_, rest)| rest);
+    let files: Vec<&str> = listed.lines().take_while(|line| !line.is_empty()).collect();
+    let first = files.first().map_or("files", |line| line.split_once(' ').map_or(*line, |(_, path)| path));
+    let say = match files.len() {
+        0 | 1 => format!("Change {first}"),
+        count => format!("Change {first} and {} more", count - 1),
+    };
+    DemoStep { say, ..DemoStep::default() }
 }
 
 /// Values of the script's placeholders.
@@ -256,6 +272,16 @@ mod tests {
         assert!(at("x", 1, 4, "exit 7\n", &TOOLS).say.contains("```\nexit 7\n```"));
         assert!(at("run: x", 1, 1, "{task}", &TOOLS).say.contains("```\n{task}\n```"));
         assert_eq!(at("slow: 3", 1, 0, "", &[]).say, "1 2 3 ");
+    }
+
+    #[test]
+    fn commit_message_names_the_changed_files() {
+        let say = |files: &str| {
+            let question = format!("{COMMIT_MESSAGE_REQUEST}\n\n```\nChanged files:\n{files}\nPatch:\n```");
+            at(&question, 1, 0, "", &[]).say
+        };
+        assert_eq!(say("added a b.txt\n"), "Change a b.txt");
+        assert_eq!(say("modified x\nremoved y\nadded z\n"), "Change x and 2 more");
     }
 
     #[test]

@@ -188,6 +188,8 @@ impl LinkTestHarness {
                 homes: SandboxHomes::open(at("h"), &config.sandbox).expect("homes are readable"),
                 agent: PathBuf::new(),
             },
+            checkpoints: Checkpoints::below(dir.path()),
+            repositories: Repositories::below(dir.path()),
             config: Arc::new(config),
             start_limiter: Arc::new(StartLimiter::new(START_PERMITS, START_PERMITS)),
         });

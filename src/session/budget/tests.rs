@@ -66,7 +66,7 @@ async fn spent_budget_denies_until_it_is_raised_or_removed() {
     assert!(budget.reserve(CallDemand::default()).await.is_ok(), "a free model may be called");
     for (usd, allowed) in [(Some(1.6), true), (Some(0.5), false), (None, true)] {
         budget.update(AgentState::Running, true, &SessionRecord { budget_usd: usd, ..record("") });
-        let answer = budget.try_reserve(&call_of(0.5)).is_ok_and(|grant| grant.is_some());
+        let answer = budget.try_reserve(&call_of(0.5), rejection_for).is_ok_and(|grant| grant.is_some());
         assert_eq!((answer, budget.has_budget()), (allowed, usd.is_some()), "{usd:?}");
     }
 }

@@ -340,6 +340,8 @@ async fn effort_changes_without_the_model() {
         effort,
         mode: None,
         analyzer: None,
+        repo: None,
+        reference: None,
     };
     let view = async || fixture.session.send(GetView).await.expect("session actor is running");
     let before = view().await;

@@ -255,6 +255,40 @@ async fn truncation_without_stored_content_has_no_href() {
     assert_eq!(events[0]["extras"], json!({ "path": "a", "truncated": { "bytes": 9_000_000 } }));
 }
 
+#[actix::test]
+async fn picture_and_html_of_a_page_are_stored_beside_its_event() {
+    let fixture = ReportFixture::new().await;
+    let piece =
+        |item: String, offset, text: &str, base64| AgentReport::Piece { item, offset, text: text.into(), base64 };
+    let page = |url: &str| ObservationKind::Browse {
+        url: url.into(),
+        title: None,
+        screenshot: None,
+        html: None,
+        console: Vec::new(),
+        plain: false,
+        truncated: None,
+    };
+    fixture.report(1, vec![piece(html_item("i"), 0, "<p>one", false)]).await;
+    fixture.report(2, vec![piece(screenshot_item("i"), 0, "/9j/", true)]).await;
+    fixture.report(3, vec![piece(screenshot_item("i"), 3, "4AAQ", true)]).await;
+    fixture.report(4, vec![observation(page("http://a/"), "one")]).await;
+    // A page without contents of its own does not get those of another item.
+    let other = Observation { kind: page("http://b/"), content: String::new() };
+    fixture.report(5, vec![AgentReport::Event { item: Some("j".into()), body: other.into() }]).await;
+    let events = fixture.events().await;
+    let content = async |field: &str| {
+        let href = events[0]["extras"][field].as_str().expect("the event has an href");
+        let name =
+            href.strip_prefix(&format!("/api/sessions/{}/contents/", fixture.id)).expect("href names this session");
+        let part = fixture.store.content(fixture.id, name, 0, 1 << 20).await.expect("store is readable");
+        part.expect("content is stored").bytes
+    };
+    assert_eq!(content("screenshot").await[..], [0xff, 0xd8, 0xff, 0xe0, 0, 0x10]);
+    assert_eq!(content("html").await[..], *b"<p>one");
+    assert_eq!(events[1]["extras"], json!({ "url": "http://b/" }));
+}
+
 /// Case: the link was cut while the content was in flight to disk. The agent repeats the report.
 #[actix::test]
 async fn report_repeated_while_its_content_is_stored_is_committed_once() {
@@ -322,7 +356,9 @@ async fn reports_of_stopped_agent_have_no_effect() {
         fixture
             .report(3, vec![event(Action::Think { content: "a".into() }), event(Action::Think { content: "b".into() })])
             .await;
-        fixture.report(5, vec![AgentReport::Piece { item: "i".into(), offset: 0, text: "a piece".into() }]).await;
+        fixture
+            .report(5, vec![AgentReport::Piece { item: "i".into(), offset: 0, text: "a piece".into(), base64: false }])
+            .await;
         broadcast.append_delta(delta("next", 0, "an item without an end"));
         assert_eq!(fixture.events().await, committed);
         assert!(broadcast.open_items().is_empty());

@@ -7,7 +7,7 @@ use greenroom_protocol::{
     observation::SandboxPhase,
 };
 
-use super::{ApprovalReply, ModeChange, OpenApproval, PolicyAnswer, QuotaExceeded};
+use super::{ApprovalReply, ModeChange, OpenApproval, PolicyAnswer, QuotaExceeded, captures::CaptureChange};
 use crate::{
     approvals::ApprovalRule,
     sandbox::{SandboxExit, SandboxIsolation},
@@ -138,6 +138,8 @@ pub enum SessionInput {
     },
     /// The session has exceeded a disk quota.
     QuotaExceeded(QuotaExceeded),
+    /// Change of a capture of the workspace, or of a restore.
+    Capture(CaptureChange),
     SandboxLost(SandboxExit),
     SandboxFailed {
         why: String,

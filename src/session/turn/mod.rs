@@ -4,6 +4,7 @@
 //! - `client_requests`: what people and the sweeper request. `queue_limits`: room for it.
 //! - `external_inputs`: what agent, sandbox and link report.
 //! - `leftovers`: processes that commands left behind.
+//! - `captures`: the checkpoint at the end of a turn, and restores. `fork`: the state of a fork.
 //! - `terminals`: the sandbox of terminals, and their end.
 //! - `quota`: a session beyond a disk quota.
 //! - `interrupt`: the steps of an interrupt, and the receipt.
@@ -22,9 +23,11 @@
 //! the events, so a restarted session decides as if it had never stopped.
 
 mod approvals;
+mod captures;
 mod client_requests;
 mod dedup_cache;
 mod external_inputs;
+mod fork;
 mod input;
 mod interrupt;
 mod leftovers;
@@ -32,6 +35,7 @@ mod loops;
 mod modes;
 mod queue_limits;
 mod quota;
+mod restore_notes;
 mod terminals;
 #[cfg(test)]
 mod tests;
@@ -45,9 +49,10 @@ use greenroom_protocol::{
 };
 use serde::{Deserialize, Serialize};
 
-use self::approvals::OpenApprovals;
+use self::{approvals::OpenApprovals, captures::PendingCaptures, restore_notes::RestoreNote};
 pub use self::{
     approvals::{ApprovalReply, OpenApproval, PolicyAnswer, RuleScope},
+    captures::CaptureChange,
     dedup_cache::{IdempotencyKey, request_digest},
     input::SessionInput,
     modes::ModeChange,
@@ -138,6 +143,12 @@ pub struct SessionState {
     /// Set from the failure of a turn until the next turn.
     #[serde(default, skip_serializing_if = "std::ops::Not::not")]
     turn_failed: bool,
+    /// Captures of the workspace that have not ended.
+    #[serde(default, skip_serializing_if = "PendingCaptures::is_empty")]
+    captures: PendingCaptures,
+    /// Note for the next prompt.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    restore_note: Option<RestoreNote>,
     /// Counter of messages, turns, user actions and commands. Makes their names unique.
     #[serde(rename = "named")]
     name_counter: u64,
@@ -318,6 +329,7 @@ impl SessionState {
     pub fn decide(&mut self, input: SessionInput, context: DecisionContext<'_>) -> Result<Transition, RequestError> {
         let (state, reason) = (self.visible_state(), self.reason());
         let queued = self.queue.clone();
+        let turn = self.turn.as_ref().map(|turn| turn.id.clone());
         let mut d = Transition::after(context.tail);
         match input {
             SessionInput::Start { task } => self.start(task, &mut d)?,
@@ -378,12 +390,14 @@ impl SessionState {
             SessionInput::PlanSaved { path, markdown } => self.plan_saved(path, markdown, &mut d)?,
             SessionInput::StartForTerminal => self.start_for_terminal(&mut d)?,
             SessionInput::TerminalsListed { names } => self.terminals_listed(names),
+            SessionInput::Capture(change) => self.capture_changed(change, &mut d)?,
             SessionInput::QuotaExceeded(exceeded) => self.quota_exceeded(exceeded, context, &mut d),
             SessionInput::EscalationDue => self.escalate(context, &mut d),
             SessionInput::SandboxLost(exit) => self.sandbox_lost(exit, context, &mut d),
             SessionInput::SandboxFailed { why, stderr_tail } => self.sandbox_failed(why, stderr_tail, context, &mut d),
             SessionInput::EffectFailed { what, why } => self.effect_failed(what, &why, context, &mut d),
         }
+        self.capture_ended_turn(turn, context, &mut d);
         self.start_next(&mut d);
         if self.queue != queued {
             let items = self.queue.iter().map(|queued| queued.item.clone()).collect();
@@ -408,6 +422,7 @@ impl SessionState {
         }
         if self.turn.is_none()
             && !self.queue_paused
+            && !self.captures.hold_queue()
             && let Some(queued) = self.queue.pop_front()
         {
             let QueueItem { item, content, attachments } = queued.item;
@@ -417,6 +432,7 @@ impl SessionState {
             let chat = d.push_event(EventSource::User, Some(queued.cause), Some(item), chat);
             let turn = RunningTurn { id, chat };
             (self.budget_spent, self.quota_exceeded, self.turn_failed) = (false, false, false);
+            let content = self.with_restore_note(content);
             self.deliver(AgentCommand::Prompt { turn: turn.id.clone(), content, attachments }, d);
             self.turn = Some(turn);
         }

@@ -3,6 +3,7 @@
 mod any_input;
 mod approvals;
 mod budget;
+mod captures;
 mod concurrent_actions;
 mod failed_turns;
 mod idempotency_keys;
@@ -12,6 +13,7 @@ mod modes;
 mod pauses;
 mod queue_limits;
 mod quota;
+mod restore_notes;
 mod sandboxes;
 mod terminals;
 
@@ -37,6 +39,7 @@ struct RulesFixture {
     tail: Seq,
     now_ms: i64,
     open: Vec<OpenItem>,
+    captures_turns: bool,
     in_flight_stops: InFlightStops,
 }
 
@@ -47,6 +50,7 @@ impl RulesFixture {
             tail: 0,
             now_ms: 0,
             open: Vec::new(),
+            captures_turns: false,
             in_flight_stops: InFlightStops::default(),
         };
         for input in given {
@@ -58,7 +62,8 @@ impl RulesFixture {
     fn feed(&mut self, input: SessionInput) -> Result<Transition, RequestError> {
         self.now_ms += 10;
         let RulesFixture { tail, now_ms, ref open, ref in_flight_stops, .. } = *self;
-        let context = DecisionContext { tail, now_ms, open, in_flight_stops };
+        let captures_turns = self.captures_turns;
+        let context = DecisionContext { tail, now_ms, open, captures_turns, in_flight_stops };
         let turn = |state: &SessionState| state.turn.as_ref().map(|turn| turn.id.clone());
         let before = turn(&self.state);
         let transition = self.state.decide(input, context)?;
@@ -119,6 +124,7 @@ fn effect_text(effect: &Effect) -> String {
         Effect::AbortModelStreams => "abort streams".to_owned(),
         Effect::PauseSandbox => "pause".to_owned(),
         Effect::UnpauseSandbox => "unpause".to_owned(),
+        Effect::CaptureWorkspace { checkpoint, .. } => format!("capture {checkpoint}"),
         Effect::StopSandbox { then: AfterStop::Restart, .. } => "restart".to_owned(),
         Effect::StopSandbox { then: AfterStop::KeepFiles, .. } => "stop".to_owned(),
         Effect::StopSandbox { then: AfterStop::Remove, .. } => "remove".to_owned(),

@@ -287,6 +287,8 @@ fn lost_record(id: SessionId) -> SessionRecord {
         reported_budget_usd: None,
         journal_usage: JournalUsage::default(),
         latest: None,
+        parent: None,
+        repository: None,
         further_models: Vec::new(),
         archived: false,
         idempotency_key: None,

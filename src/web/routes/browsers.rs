@@ -28,9 +28,9 @@ const MAX_TICKET_PATH: usize = 4096;
 
 api_schema! {
     TicketPathSchema as "TicketPath" = text()
-        .description(Some("Path and query of an export, a content, a file or an archive of a session."))
+        .description(Some("Path and query of an export, a content, a file, an archive or a patch of a session."))
         .max_length(Some(MAX_TICKET_PATH))
-        .pattern(Some(r"^/api/sessions/[!-.0->@-~]+/((export|archive)(\?[!-~]*)?|(contents|files)/[!->@-~][!-~]*)$"));
+        .pattern(Some(r"^/api/sessions/[!-.0->@-~]+/((export|archive|patch)(\?[!-~]*)?|(contents|files)/[!->@-~][!-~]*)$"));
 }
 
 /// Sign-in with the token.

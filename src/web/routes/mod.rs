@@ -13,28 +13,34 @@ use super::{
 mod admin;
 mod approvals;
 mod browsers;
+mod checkpoints;
 mod contents;
 mod events;
 mod export;
 mod files;
+mod fork;
 mod health;
 mod options;
 pub(super) mod page;
+mod repository;
 mod search;
 mod sessions;
 pub(super) mod sockets;
 mod terminals;
 
 /// Returns all documented routes.
-pub(super) fn documented() -> [DocumentedRoutes; 12] {
+pub(super) fn documented() -> [DocumentedRoutes; 15] {
     [
         sessions::documented(),
+        fork::documented(),
         approvals::documented(),
         events::documented(),
         export::documented(),
         search::documented(),
         contents::documented(),
         files::documented(),
+        checkpoints::documented(),
+        repository::documented(),
         terminals::documented(),
         admin::documented(),
         browsers::documented(),

@@ -136,7 +136,7 @@ struct NewApprovalAnswer {
 
 /// Receipt of an accepted request, which is persisted in the journal.
 #[derive(Serialize, utoipa::ToSchema)]
-struct Receipt {
+pub(super) struct Receipt {
     /// Number of the first event that the request caused.
     seq: Option<Seq>,
     /// State of the session after the request.

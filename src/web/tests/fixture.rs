@@ -18,6 +18,7 @@ use super::contract::check_reply;
 use crate::{
     actor_registry::ActorRegistry,
     approvals::{Analyzers, ProjectRules},
+    checkpoints::Checkpoints,
     config::{Config, FilesConfig, ModelConfig},
     data::{BearerToken, Browsers, CurrentToken, DataDir},
     directory::{self, ApprovalDefaults, Directory},
@@ -26,6 +27,7 @@ use crate::{
     gateway::Gateway,
     link::StartLimiter,
     net::{KeyedThreads, testkit::Request},
+    repositories::Repositories,
     sandbox::{
         FoundSandbox, ProgressCallback, SandboxDriver, SandboxError, SandboxExit, SandboxPresence, SandboxSpec,
         SandboxStats, WorkspaceDirs,
@@ -115,6 +117,7 @@ pub(super) struct WebFixture<S> {
     pub store: Arc<dyn Store>,
     pub actor_registry: ActorRegistry,
     pub search_limiter: SearchLimiter,
+    pub checkpoints: Arc<Checkpoints>,
     /// Name of the browser's cookie.
     pub cookie_name: String,
     dir: tempfile::TempDir,
@@ -174,6 +177,19 @@ async fn fixture_of(
         Gateway::new(model, &crate::config::GatewayConfig::default()).expect("the gateway's defaults are valid");
     let (session_store, session_registry) = (store.clone(), actor_registry.clone());
     let start_limiter = Arc::new(StartLimiter::new(8, 8));
+    // Before anything else is in the directory: a foreign one is rejected.
+    let data = Arc::new(DataDir::open(dir.path()).expect("the directory opens"));
+    let workspaces = WorkspaceDirs {
+        root: dir.path().join("workspaces"),
+        shared: shared_workspace.clone(),
+        uid: rustix::process::getuid().as_raw(),
+        gid: rustix::process::getgid().as_raw(),
+    };
+    let files = WorkspaceFiles::open(workspaces.clone(), dir.path().join("uploads")).expect("the directory is created");
+    let stores = dir.path().join("checkpoints");
+    let checkpoints = Checkpoints::new(workspaces.clone(), stores, config.checkpoints.clone(), files.writer());
+    let (root, sources) = (dir.path().join("repositories"), config.workspace.sources.clone());
+    let repositories = Repositories::new(root, workspaces, sources, config.repositories.clone());
     let approvals = ApprovalDefaults::of(&config);
     let directory = Directory::start(directory::DirectoryParts {
         store: store.clone(),
@@ -185,6 +201,8 @@ async fn fixture_of(
         runs: dir.path().join("run"),
         workspaces: dir.path().join("workspaces"),
         homes: dir.path().join("homes"),
+        checkpoints: checkpoints.clone(),
+        repositories: repositories.clone(),
         threads: KeyedThreads::start(),
         sessions: Box::new(move |session_stopped| {
             let deps = testkit::session_deps(session_store, session_registry);
@@ -201,17 +219,9 @@ async fn fixture_of(
         workspace_quota: config.quota.workspace,
         config: config.sweeper.clone(),
     });
-    // Before anything else is in the directory: a foreign one is rejected.
-    let data = Arc::new(DataDir::open(dir.path()).expect("the directory opens"));
     let sessions: Arc<dyn frontend::SessionProvider> = Arc::new(directory.clone());
     let closing = CancellationToken::new();
     let token = CurrentToken::fixed(BearerToken::new(TOKEN), &closing);
-    let workspaces = WorkspaceDirs {
-        root: dir.path().join("workspaces"),
-        shared: shared_workspace.clone(),
-        uid: rustix::process::getuid().as_raw(),
-        gid: rustix::process::getgid().as_raw(),
-    };
     let services = WebServices {
         sockets: Arc::new(frontend::FrontendServices {
             sessions,
@@ -227,7 +237,10 @@ async fn fixture_of(
         store: store.clone(),
         actor_registry: actor_registry.clone(),
         sandbox,
-        files: WorkspaceFiles::open(workspaces, dir.path().join("uploads")).expect("the directory is created"),
+        files,
+        checkpoints: checkpoints.clone(),
+        repositories,
+        gateway: gateway.clone(),
         models: gateway.models(),
         default_model: gateway.default_model(),
         approvals,
@@ -241,7 +254,7 @@ async fn fixture_of(
     let cookie_name = auth.cookie_name(false);
     let (services, auth) = (Data::new(services), Data::new(auth));
     let app = init_service(application(services, auth)).await;
-    WebFixture { app, store, actor_registry, search_limiter, cookie_name, dir }
+    WebFixture { app, store, actor_registry, search_limiter, checkpoints, cookie_name, dir }
 }
 
 impl<S: Service<Request, Response = ServiceResponse<BoxBody>, Error = actix_web::Error>> WebFixture<S> {

@@ -218,6 +218,11 @@ async fn large_content_is_a_download_and_never_a_page() {
     assert_eq!(reply.header("content-type"), "application/octet-stream");
     assert!(reply.header("content-disposition").starts_with("attachment"));
     assert_eq!(reply.header("x-content-type-options"), "nosniff");
+    let stored = fixture.store.put_content(session, epoch, b"\xff\xd8\xff\xe0<script>"[..].into()).await;
+    let picture = stored.expect("the store keeps the picture");
+    let reply = fixture.call("GET", &format!("/api/sessions/{id}/contents/{picture}"), None).await;
+    assert_eq!((reply.header("content-type"), reply.header("content-disposition")), ("image/jpeg", "inline"));
+    assert_eq!(reply.header("x-content-type-options"), "nosniff");
     for name in ["nothing", "..%2f..%2ftoken", "%2e%2e"] {
         let reply = fixture.call("GET", &format!("/api/sessions/{id}/contents/{name}"), None).await;
         assert_eq!(reply.error().0, 404, "{name}");

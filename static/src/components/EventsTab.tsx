@@ -7,6 +7,7 @@ import type { LiveSession } from "../state/liveSession";
 import { toJsonLines, type LoggedFrame } from "../wire/frameLog";
 import { isTouchScreen } from "../dom/focusField";
 import { downloadText } from "../dom/download";
+import { WorkspaceIcon } from "../files/WorkspaceIcon";
 import { Icon } from "./Icon";
 import { LongList } from "./LongList";
 
@@ -69,7 +70,7 @@ export function EventsTab({ live }: { live: LiveSession }) {
           title="Download these frames as JSONL"
           onClick={() => downloadText(`greenroom-${live.id}-frames.jsonl`, "application/x-ndjson", toJsonLines(shown))}
         >
-          <Icon name="download" />
+          <WorkspaceIcon name="download" />
         </button>
       </div>
       <LongList

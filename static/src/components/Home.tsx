@@ -9,6 +9,7 @@ import { loadOptions, options } from "../state/serverOptions";
 import { attachFiles, choices, files, missing, missingText, openTask, problem, start, starting, startWithoutFiles, task, writeTask } from "../state/taskDraft";
 import type { EffortChoice } from "../wire/event";
 import { ModeChooser } from "../approvals/ModeChooser";
+import { RepositoryFields } from "../repository/RepositoryFields";
 import { DropZone } from "./DropZone";
 import { Icon } from "./Icon";
 import { lazy } from "./lazy";
@@ -27,6 +28,7 @@ const EXAMPLES = [
 
 export function Home() {
   const [unfolded, setUnfolded] = useState(hasMore);
+  const [fromRepository, setFromRepository] = useState(() => choices.peek().repo !== undefined);
 
   useLayoutEffect(openTask, []);
   useEffect(() => void loadOptions(), []);
@@ -57,10 +59,15 @@ export function Home() {
             <ModelChoice chosen={choices.value} onChange={choose} />
             <EffortSelect chosen={choices.value} onChange={choose} />
             <TaskMode chosen={choices.value} onChange={choose} />
+            <button type="button" class="fold" aria-expanded={fromRepository} onClick={() => setFromRepository(!fromRepository)}>
+              <Icon name="chevron" /> Repository
+              {!fromRepository && choices.value.repo && <bdi class="chosen-repository">{choices.value.repo}</bdi>}
+            </button>
             <button type="button" class="fold" aria-expanded={unfolded} onClick={() => setUnfolded(!unfolded)}>
               <Icon name="chevron" /> More options
             </button>
           </div>
+          {fromRepository && <RepositoryFields chosen={choices.value} onChange={choose} />}
           {unfolded && <TaskOptions chosen={choices.value} onChange={choose} />}
           {missing.value && (
             <ErrorNotice
@@ -79,7 +86,7 @@ export function Home() {
 
 /** Reports if a folded option is set. */
 function hasMore(): boolean {
-  const { model: _, effort: __, mode: ___, ...more } = choices.peek();
+  const { model: _, effort: __, mode: ___, repo: ____, ref: _____, ...more } = choices.peek();
   return Object.values(more).some((value) => value !== undefined);
 }
 

@@ -9,13 +9,11 @@ import ArrowUp from "lucide/dist/esm/icons/arrow-up.mjs";
 import Check from "lucide/dist/esm/icons/check.mjs";
 import ChevronRight from "lucide/dist/esm/icons/chevron-right.mjs";
 import Copy from "lucide/dist/esm/icons/copy.mjs";
-import Download from "lucide/dist/esm/icons/download.mjs";
 import Ellipsis from "lucide/dist/esm/icons/ellipsis.mjs";
 import FileText from "lucide/dist/esm/icons/file-text.mjs";
 import Globe from "lucide/dist/esm/icons/globe.mjs";
 import Info from "lucide/dist/esm/icons/info.mjs";
 import ListChecks from "lucide/dist/esm/icons/list-checks.mjs";
-import Maximize2 from "lucide/dist/esm/icons/maximize-2.mjs";
 import Menu from "lucide/dist/esm/icons/menu.mjs";
 import PanelLeft from "lucide/dist/esm/icons/panel-left.mjs";
 import PanelRight from "lucide/dist/esm/icons/panel-right.mjs";
@@ -39,7 +37,6 @@ const ICONS = {
   copy: Copy,
   cross: X,
   down: ArrowDown,
-  download: Download,
   events: Activity,
   file: FileText,
   globe: Globe,
@@ -58,7 +55,6 @@ const ICONS = {
   stop: Square,
   terminal: SquareTerminal,
   tool: Wrench,
-  widen: Maximize2,
   workspace: PanelRight,
 } as const;
 

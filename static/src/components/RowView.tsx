@@ -6,6 +6,7 @@ import { escapeInvisible } from "../escapes";
 import { useScrollFocus } from "../dom/scrollFocus";
 import type { ChatItem } from "../state/readGroups";
 import type { NoticeRow, PlanRow, SummaryRow, TextRow, UserRow } from "../state/rows";
+import { lazy } from "./lazy";
 import { BacktickText } from "./BacktickText";
 import { AttachedFiles } from "./AttachedFiles";
 import { Icon } from "./Icon";
@@ -14,6 +15,9 @@ import { Reads } from "./Reads";
 import { ToolCall } from "./ToolCall";
 import { TruncationNote } from "./TruncationNote";
 import { TurnCard } from "./TurnCard";
+
+const ForkNote = lazy((later) => later.ForkNote);
+const MessageActions = lazy((later) => later.MessageActions);
 
 /** `session`: session of attached files. A recording has none. */
 export function RowView({ row, session }: { row: ChatItem; session?: string | undefined }) {
@@ -46,6 +50,7 @@ function UserMessage({ row, session }: { row: UserRow; session: string | undefin
     <article class="row user" aria-label="You">
       <div class="bubble" dir="auto" onMouseEnter={(event) => (event.currentTarget.title = new Date(row.at).toLocaleString())}>
         {row.text}
+        <MessageActions row={row} />
       </div>
       {row.attachments.length > 0 && <AttachedFiles paths={row.attachments} session={session} />}
       {row.mode === "steer" && <span class="under">steered</span>}
@@ -132,7 +137,7 @@ function Notice({ row }: { row: NoticeRow }) {
     <div class={`row notice ${row.tone}`}>
       {/* The report itself states that the task is done. */}
       <span class={row.tone === "good" && row.detail ? "visually-hidden" : undefined} dir="auto">
-        <NoticeText {...row} />
+        {row.fork ? <ForkNote origin={row.fork} /> : <NoticeText {...row} />}
       </span>
       {row.detail && row.tone === "good" && <Markdown text={row.detail} open={false} />}
       {row.detail && row.tone !== "good" && <Detail text={row.detail} />}

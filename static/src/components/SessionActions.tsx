@@ -1,4 +1,4 @@
-// Menu of a session: resume, rename, archive, export, end, delete.
+// Menu of a session: resume, rename, fork, archive, export, end, delete.
 
 import { useLayoutEffect, useRef } from "preact/hooks";
 import type { SessionDialogRequest } from "../state/sessionDialog";
@@ -20,6 +20,7 @@ export function SessionActions({ session, onChosen }: SessionActionsProps) {
     <div ref={menu}>
       {(state === "paused" || state === "stopped") && <MenuAction text="Resume" onClick={() => onChosen("resume")} />}
       <MenuAction text="Rename…" onClick={() => onChosen("rename")} />
+      <MenuAction text="Fork…" onClick={() => onChosen("fork")} />
       <MenuAction text={archived ? "Unarchive" : "Archive"} onClick={() => onChosen("archive")} />
       <Download text="Export as Markdown" href={exportAddress(id, "md")} onClick={() => onChosen(null)} />
       <Download text="Export as JSONL" href={exportAddress(id, "jsonl")} onClick={() => onChosen(null)} />

@@ -9,10 +9,11 @@ import { mergeSessions, refreshSessions } from "../state/sessionList";
 import { forgetSession } from "../state/pendingStorage";
 import { changeSession, endSession, purgeSession, resumeSession } from "../wire/lazyRest";
 import type { Session } from "../wire/frame";
+import { ForkDialog } from "../fork/ForkDialog";
 import { Dialog } from "./Dialog";
 import { ErrorNotice } from "./ErrorNotice";
 
-export function SessionDialog({ session, action: chosen }: SessionDialogRequest) {
+export function SessionDialog({ session, action: chosen, fork }: SessionDialogRequest) {
   const [problem, setProblem] = useState<string | null>(null);
 
   const done = () => {
@@ -56,6 +57,8 @@ export function SessionDialog({ session, action: chosen }: SessionDialogRequest)
           onRename={(title) => void act(() => change({ title }))}
         />
       );
+    case "fork":
+      return <ForkDialog session={session} start={fork} onClose={done} />;
     case "end":
       return (
         <ConfirmDialog

@@ -16,6 +16,7 @@ export function SessionFacts({ live, listed }: { live: LiveSession; listed: Sess
   const state = live.state.value;
   const { session, usage } = state;
   const { read, written, cost: spent } = usageTotals(state, listed);
+  const repository = listed?.repository ?? session?.repository;
   const pricesAsOf = options.value?.prices_as_of;
   const facts: [string, string | null | undefined][] = [
     ["Isolation", state.isolation ?? "Unknown until the sandbox starts"],
@@ -24,6 +25,8 @@ export function SessionFacts({ live, listed }: { live: LiveSession; listed: Sess
     ["Agent", session?.agent],
     ["Image", session?.image],
     ["Sandbox", session?.sandbox],
+    ["Repository", repository && [repository.url, repository.ref].filter(Boolean).join(" at ")],
+    ["Branch", repository?.branch],
     ["Context", usage?.context_limit ? `${tokens(usage.context_used)} of ${tokens(usage.context_limit)} tokens` : null],
     ["Read", read ? `${tokens(read)} tokens` : null],
     ["Written", written ? `${tokens(written)} tokens` : null],

@@ -17,6 +17,7 @@ import { SessionMenu } from "./SessionMenu";
 import { SidebarButton } from "./SidebarButton";
 import { StateDot } from "./StateDot";
 
+const ForkParentLink = lazy((later) => later.ForkParentLink);
 const About = lazy((later) => later.SessionFacts);
 const ModelMenu = lazy((later) => later.ModelMenu);
 
@@ -38,6 +39,7 @@ export function SessionHeader({ live }: { live: LiveSession }) {
       <SidebarButton />
       <StateDot status={statusOfScreen(state)} />
       <h1 dir="auto" title={session?.title}>{session?.title || (titleIsComing ? "" : "Session")}</h1>
+      {session?.parent && <ForkParentLink parent={session.parent} />}
       <Model live={live} />
       <UsageSummary state={state} listed={listedNow} />
       <Popover label="About this session" icon="info">

@@ -23,7 +23,7 @@ export function SessionItem({ session, current }: { session: Session; current: b
   const unread = isUnread(session);
   const urgent = URGENT[status.kind];
   return (
-    <li class={["session-item", current && "current", unread && "unread"].filter(Boolean).join(" ")}>
+    <div class={["session-item", current && "current", unread && "unread"].filter(Boolean).join(" ")}>
       <a href={`/sessions/${session.id}`} aria-current={current ? "page" : undefined} title={[title, made, spent, costNote(cost)].filter(Boolean).join("\n")}>
         <StateDot status={status} />
         <span class="session-title" dir="auto">{title}</span>
@@ -36,7 +36,7 @@ export function SessionItem({ session, current }: { session: Session; current: b
         </span>
       </a>
       <SessionMenu session={session} />
-    </li>
+    </div>
   );
 }
 

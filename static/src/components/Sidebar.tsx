@@ -1,10 +1,7 @@
 // Sidebar with the session list.
 
-import { computed } from "@preact/signals";
-import { useEffect, useMemo, useRef } from "preact/hooks";
+import { useEffect, useRef } from "preact/hooks";
 import mark from "../../favicon.svg";
-import { now } from "../clock";
-import { dayStart, groupSessions } from "../state/sessionGroups";
 import { listed, listError, MAX_LISTED, MAX_QUERY, refreshSessions, search, sessions, showArchived, showMore, toggleArchived, total } from "../state/sessionList";
 import { MOD, overlay } from "../state/keys";
 import { loadOptions } from "../state/serverOptions";
@@ -13,14 +10,11 @@ import { route } from "../route";
 import { Icon } from "./Icon";
 import { lazy } from "./lazy";
 import { ErrorNotice } from "./ErrorNotice";
-import { SessionItem } from "./SessionItem";
 
 const ConversationResults = lazy((later) => later.ConversationResults);
+const SessionGroups = lazy((later) => later.SessionGroups, <Skeletons />);
 
 const SEARCH_AFTER_MS = 200;
-
-/** Start of the current day. Changes once a day, so the groups are not made anew each second. */
-const today = computed(() => dayStart(now.value));
 
 export function Sidebar() {
   return (
@@ -121,24 +115,13 @@ function Sessions() {
   const items = listed.value;
   const shown = route.value;
   const current = shown.page === "session" ? shown.id : null;
-  const day = today.value;
-  const groups = useMemo(() => groupSessions(items ?? [], day), [items, day]);
   if (listError.value && !items) return <ErrorNotice text={listError.value} onRetry={() => void refreshSessions()} />;
   if (!items) return <Skeletons />;
   if (items.length === 0) return <p class="muted list-empty">{emptyText()}</p>;
   return (
     <>
       {listError.value && <ErrorNotice text={listError.value} onRetry={() => void refreshSessions()} />}
-      {groups.map(({ label, items }) => (
-        <section key={label} class="list-group" aria-label={label}>
-          <h2>{label}</h2>
-          <ul>
-            {items.map((session) => (
-              <SessionItem key={session.id} session={session} current={session.id === current} />
-            ))}
-          </ul>
-        </section>
-      ))}
+      <SessionGroups sessions={items} current={current} />
       {total.value > (sessions.value?.length ?? 0) && <More shown={sessions.value?.length ?? 0} />}
     </>
   );

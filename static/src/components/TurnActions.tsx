@@ -1,14 +1,29 @@
-// What to do with a turn that is over: copy its text, or send its message again.
+// What to do with a turn that is over: copy its text, send its message again, fork the session,
+// look at its changes.
 
 import { useState } from "preact/hooks";
+import { TurnChanges } from "../changes/TurnChanges";
 import { copyText } from "../dom/copyText";
+import { ForkTurn } from "../fork/ForkTurn";
 import { currentLive } from "../state/currentSession";
-import { retriableTurn } from "../state/retry";
+import { retriableRow, retriableTurn } from "../state/retry";
+import type { TurnRow } from "../state/rows";
 
 /** Time for which a copy is confirmed, in milliseconds. */
 const COPIED_MS = 1500;
 
-export function CopyAnswer({ text }: { text: string }) {
+export function TurnActions({ row }: { row: TurnRow }) {
+  return (
+    <>
+      {row.answer && <CopyAnswer text={row.answer} />}
+      {retriableRow.value === row.key && <RetryButton kind="link" />}
+      <ForkTurn end={row.end} />
+      <TurnChanges row={row} />
+    </>
+  );
+}
+
+function CopyAnswer({ text }: { text: string }) {
   const [isCopied, setIsCopied] = useState(false);
   const confirm = () => {
     setIsCopied(true);

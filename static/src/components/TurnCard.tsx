@@ -1,12 +1,10 @@
-// End of a turn in one line: outcome, duration, cost, and what to do with it.
+// End of a turn: outcome, duration, cost, and below them what it changed.
 
 import { costNote, costSoFar, duration } from "../format";
-import { retriableRow } from "../state/retry";
 import type { TurnOutcome, TurnRow } from "../state/rows";
 import { lazy } from "./lazy";
 
-const CopyAnswer = lazy((later) => later.CopyAnswer);
-const RetryButton = lazy((later) => later.RetryButton);
+const TurnActions = lazy((later) => later.TurnActions);
 
 const OUTCOMES: Record<TurnOutcome, string> = { finished: "Finished", failed: "Failed", interrupted: "Interrupted", budget: "Budget spent" };
 
@@ -20,8 +18,7 @@ export function TurnCard({ row }: { row: TurnRow }) {
       <span class="turn-outcome">{OUTCOMES[row.outcome]}</span>
       {row.durationMs >= DURATION_FROM_MS && <span>{duration(row.durationMs)}</span>}
       {row.cost && cost && <span title={costNote(row.cost)}>{cost}</span>}
-      {row.answer && <CopyAnswer text={row.answer} />}
-      {retriableRow.value === row.key && <RetryButton kind="link" />}
+      <TurnActions row={row} />
     </div>
   );
 }

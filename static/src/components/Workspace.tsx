@@ -1,9 +1,13 @@
-// Workspace pane: plan, commands, terminals, files, raw frames.
+// Workspace pane: plan, commands, terminals, files, changes, browser, raw frames.
 
-import { useRef } from "preact/hooks";
+import { useLayoutEffect, useRef } from "preact/hooks";
+import { BrowserTab } from "../browser/BrowserTab";
+import { hasPages } from "../browser/visitedPages";
+import { ChangesTab } from "../changes/ChangesTab";
 import type { LiveSession } from "../state/liveSession";
 import { commandsOf } from "../state/commands";
 import { FilesTab } from "../files/FilesTab";
+import { WorkspaceIcon } from "../files/WorkspaceIcon";
 import { TABS, type PaneLayout, type WorkspaceTab } from "../state/layout";
 import { TerminalTab } from "../terminal/TerminalTab";
 import { CommandsTab } from "./CommandsTab";
@@ -17,17 +21,21 @@ export interface WorkspaceProps {
   onChange: (layout: PaneLayout) => void;
 }
 
-const NAMES: Record<WorkspaceTab, string> = { plan: "Plan", commands: "Commands", terminal: "Terminal", files: "Files", events: "Events" };
+const NAMES: Record<WorkspaceTab, string> = { plan: "Plan", commands: "Commands", terminal: "Terminal", files: "Files", changes: "Changes", browser: "Browser", events: "Events" };
 
 /** Tabs that need the server. A recording has none. */
-const LIVE_TABS: readonly WorkspaceTab[] = ["terminal", "files"];
+const LIVE_TABS: readonly WorkspaceTab[] = ["terminal", "files", "changes"];
 
 export function Workspace({ live, layout, onChange }: WorkspaceProps) {
   // First tab, chosen once after loading. A later change would redirect typed text.
   const first = useRef<WorkspaceTab | null>(null);
   if (live.isComplete) first.current ??= firstWithContent(live);
-  const tabs = live.isRecorded ? TABS.filter((tab) => !LIVE_TABS.includes(tab)) : TABS;
+  const withBrowser = hasPages(live.state.value.rows);
+  const tabs = TABS.filter((tab) => (tab === "browser" ? withBrowser : !live.isRecorded || !LIVE_TABS.includes(tab)));
   const shown = tabs.find((tab) => tab === layout.tab) ?? first.current ?? "plan";
+
+  // A narrow pane has no room for all tabs.
+  useLayoutEffect(() => document.getElementById(`tab-${shown}`)?.scrollIntoView?.({ block: "nearest", inline: "nearest" }), [shown]);
 
   /** Handles arrow keys between tabs. */
   const keyDown = (event: KeyboardEvent) => {
@@ -68,7 +76,7 @@ export function Workspace({ live, layout, onChange }: WorkspaceProps) {
           aria-pressed={layout.folded === "chat"}
           onClick={() => onChange({ ...layout, folded: layout.folded === "chat" ? null : "chat" })}
         >
-          <Icon name="widen" />
+          <WorkspaceIcon name="widen" />
         </button>
         <button
           type="button"
@@ -102,6 +110,10 @@ function Panel({ live, tab }: { live: LiveSession; tab: WorkspaceTab }) {
       return <TerminalTab live={live} />;
     case "files":
       return <FilesTab live={live} />;
+    case "changes":
+      return <ChangesTab live={live} />;
+    case "browser":
+      return <BrowserTab live={live} />;
     case "events":
       return <EventsTab live={live} />;
   }
@@ -123,6 +135,8 @@ function Count({ live, tab }: { live: LiveSession; tab: WorkspaceTab }) {
     }
     case "terminal":
     case "files":
+    case "changes":
+    case "browser":
       return null;
     case "events":
       return lastSeq === 0 ? null : <span class="count">{lastSeq}</span>;

@@ -5,8 +5,10 @@ import { ticketed } from "../wire/browsers";
 /** Delay before a blob address is released. Some browsers start to save late. */
 const RELEASE_AFTER_MS = 10_000;
 
-export function downloadText(name: string, type: string, text: string): void {
-  const address = URL.createObjectURL(new Blob([text], { type }));
+export const downloadText = (name: string, type: string, text: string): void => downloadBlob(name, new Blob([text], { type }));
+
+export function downloadBlob(name: string, blob: Blob): void {
+  const address = URL.createObjectURL(blob);
   clickLink(address, name);
   setTimeout(() => URL.revokeObjectURL(address), RELEASE_AFTER_MS);
 }

@@ -56,7 +56,7 @@ export function FileViewer({ files, file, readOnly }: FileViewerProps) {
         )}
         {entry.kind === "file" && (
           <button type="button" class="icon-button" aria-label="Download" title="Download" onClick={() => void downloadUrl(downloadAddress(files.session, entry))}>
-            <Icon name="download" />
+            <WorkspaceIcon name="download" />
           </button>
         )}
         <button type="button" class="icon-button file-close" aria-label="Close the file" title="Close the file" onClick={close}>

@@ -2,10 +2,7 @@
 // visit, which costs more than all other parsing of a screen. A quick test shows that most text
 // cannot match them.
 
-import type { MarkedExtension, Token, TokenizerThis, Tokens } from "marked";
-
-/** Result that makes the parser look closer. */
-const FULL_PARSE = false;
+import { Lexer, Tokenizer, type MarkedOptions, type Token, type TokenizerThis, type Tokens } from "marked";
 
 /**
  * Heading underlined with `=` or `-`. After 40 lines the full parser decides, which avoids a scan
@@ -21,15 +18,33 @@ const PLAIN = "(?:\\*\\*|`)?[^\\s\\d#>*+=~`|<[_:-].*";
 /** Plain lines up to a blank line or the end: a paragraph. */
 const PROSE = new RegExp(`^${PLAIN}(?:\\n${PLAIN})*(?=\\n\\n|\\n?$)`);
 
-export const fastPaths: MarkedExtension = {
-  tokenizer: {
-    blockquote: (source) => (QUOTED.test(source) ? FULL_PARSE : undefined),
-    html: (source) => (HTML.test(source) ? FULL_PARSE : undefined),
-    table: (source) => (WITH_A_DELIMITER_ROW.test(source) ? FULL_PARSE : undefined),
-    lheading: (source) => (UNDERLINED.test(source) ? FULL_PARSE : undefined),
-  },
-  extensions: [{ name: "prose", level: "block", tokenizer: prose }],
+class FastTokenizer extends Tokenizer {
+  override blockquote(source: string) {
+    return QUOTED.test(source) ? super.blockquote(source) : undefined;
+  }
+
+  override html(source: string) {
+    return HTML.test(source) ? super.html(source) : undefined;
+  }
+
+  override table(source: string) {
+    return WITH_A_DELIMITER_ROW.test(source) ? super.table(source) : undefined;
+  }
+
+  override lheading(source: string) {
+    return UNDERLINED.test(source) ? super.lheading(source) : undefined;
+  }
+}
+
+const OPTIONS: MarkedOptions = {
+  gfm: true,
+  breaks: false,
+  tokenizer: new FastTokenizer(),
+  extensions: { block: [prose], renderers: {}, childTokens: {} },
 };
+
+/** Parses markdown. Unlike `Marked`, the lexer alone brings no code that makes HTML. */
+export const parseMarkdown = (markdown: string): Token[] => Lexer.lex(markdown, OPTIONS);
 
 function prose(this: TokenizerThis, source: string, before: (Token | Tokens.Generic)[]): Tokens.Paragraph | undefined {
   // Inside a list it is no paragraph. Inside a quotation it may continue the previous one.

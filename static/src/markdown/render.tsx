@@ -3,13 +3,11 @@
 // covers or collides with anything.
 
 import type { ComponentChild, ComponentChildren } from "preact";
-import { Marked, type MarkedToken, type Token, type Tokens } from "marked";
+import type { MarkedToken, Token, Tokens } from "marked";
 import { Fence } from "../components/Fence";
 import { useScrollFocus } from "../dom/scrollFocus";
 import { decodeReferences } from "./references";
-import { fastPaths } from "./fastPaths";
-
-const marked = new Marked({ gfm: true, breaks: false }, fastPaths);
+import { parseMarkdown } from "./fastPaths";
 
 /** Limit of nesting. Deeper text is shown as source, because each level uses stack. */
 const MAX_DEPTH = 100;
@@ -38,7 +36,7 @@ const insideDirection = (place: TokenContext): TokenContext => ({ ...place, dir:
 /** Parses markdown into blocks. */
 export function blocksOf(markdown: string): Token[] {
   try {
-    return marked.lexer(markdown);
+    return parseMarkdown(markdown);
   } catch {
     // The parser recurses and has a limit. A text beyond it is shown as source.
     return [{ type: "unreadable", raw: markdown }];

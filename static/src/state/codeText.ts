@@ -99,28 +99,45 @@ const HUNK = /^@@ -(\d{1,9})(?:,\d{1,9})? \+(\d{1,9})(?:,\d{1,9})? @@/;
 const OMISSION_LINE = /^… \d+ bytes left out …$/;
 const KINDS: Record<string, CodeLineKind> = { "+": "added", "-": "removed" };
 
+/** Line of a diff with its numbers in both files. `null`: not in that file, or unknown. */
+export interface NumberedDiffLine extends Omit<CodeLine, "number"> {
+  old: number | null;
+  new: number | null;
+}
+
 /** Returns the lines of a unified diff without its file header, because the call names the file. */
-export function diffLines(text: string): CodeLine[] {
+export function numberedDiff(text: string): NumberedDiffLine[] {
   const all = withoutCutLines(linesIn(text));
   const lines = all.slice(Math.max(0, all.findIndex((line) => line.startsWith("@@"))));
   let old: number | null = null;
   let added: number | null = null;
-  const numbered = lines.map((line): CodeLine & { numbers: [string, string] } => {
+  return lines.map((line) => {
     const hunk = HUNK.exec(line);
     if (hunk || /^(?:@@|\\)/.test(line) || OMISSION_LINE.test(line)) {
       if (hunk) [old, added] = [Number(hunk[1]), Number(hunk[2])];
       else if (!line.startsWith("\\")) old = added = null;
-      return { text: revealControls(line), kind: OMISSION_LINE.test(line) ? "gap" : "place", numbers: ["", ""] };
+      return { text: revealControls(line), kind: OMISSION_LINE.test(line) ? "gap" : "place", old: null, new: null };
     }
     const sign = line[0] ?? " ";
     const kind = KINDS[sign];
-    const numbers: [string, string] = [kind === "added" || old === null ? "" : String(old++), kind === "removed" || added === null ? "" : String(added++)];
-    return { text: revealControls(line.slice(1)), sign, kind, numbers };
+    return {
+      text: revealControls(line.slice(1)),
+      sign,
+      kind,
+      old: kind === "added" || old === null ? null : old++,
+      new: kind === "removed" || added === null ? null : added++,
+    };
   });
-  const isNumbered = numbered.some(({ numbers }) => numbers.some(Boolean));
-  const widths = [0, 1].map((side) => Math.max(0, ...numbered.map(({ numbers }) => numbers[side]!.length)));
-  return numbered.map(({ numbers, ...line }) =>
-    isNumbered ? { ...line, number: numbers.map((number, side) => number.padStart(widths[side]!)).join(" ") } : line,
+}
+
+/** Returns the lines of a unified diff with both numbers as one text. */
+export function diffLines(text: string): CodeLine[] {
+  const lines = numberedDiff(text);
+  const numbers = lines.map(({ old, new: added }) => [old, added].map((number) => number?.toString() ?? ""));
+  const isNumbered = numbers.some((pair) => pair.some(Boolean));
+  const widths = [0, 1].map((side) => Math.max(0, ...numbers.map((pair) => pair[side]!.length)));
+  return lines.map(({ old: _, new: __, ...line }, n) =>
+    isNumbered ? { ...line, number: numbers[n]!.map((number, side) => number.padStart(widths[side]!)).join(" ") } : line,
   );
 }
 

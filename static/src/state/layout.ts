@@ -1,7 +1,7 @@
 // Layout of a session page: conversation and workspace. Stored per session in this browser.
 
 export type PaneSide = "chat" | "workspace";
-export const TABS = ["plan", "commands", "terminal", "files", "events"] as const;
+export const TABS = ["plan", "commands", "terminal", "files", "changes", "browser", "events"] as const;
 export type WorkspaceTab = (typeof TABS)[number];
 
 export interface PaneLayout {

@@ -7,7 +7,7 @@ import { findTool, putPlan, putRow, removeRow, closeOpenRows, announce, type Scr
 import { thinkingTime } from "./thinkingTime";
 import { wholeText, type TakenDecision, type NoticeRow, type ToolEnd, type UserRow } from "./rows";
 import { isLossReported } from "./screenState";
-import { addTurnCost, beginTurn, endTurn, noteTurn, trackPause, workedMs } from "./turns";
+import { addTurnCost, beginTurn, endTurn, noteCapture, noteTurn, trackPause, workedMs } from "./turns";
 
 const TOOL_OUTCOMES: Record<ToolStatus, ToolEnd["outcome"]> = { completed: "ok", failed: "failed", stopped: "stopped" };
 
@@ -57,6 +57,29 @@ const OBSERVATION_REDUCERS: ObservationReducers = {
     const { seq, at, content: markdown } = event;
     putRow(draft, { kind: "summary", key: `summary:${seq}`, at, markdown, truncated: truncationOf(event.extras) });
     announce(draft, seq, "Conversation summarised");
+  },
+  checkpoint(draft, event) {
+    noteCapture(draft, event);
+    if (event.extras.kind === "restore") notice(draft, event, "quiet", "Workspace restored");
+  },
+  changes: noteCapture,
+  forked(draft, event) {
+    // A message that is not delivered yet stays with the forked session.
+    draft.rows = draft.rows.filter((row) => row.kind !== "user" || row.phase !== "sent");
+    notice(draft, event, "quiet", event.message ?? "", { fork: event.extras });
+  },
+  repository(draft, event) {
+    const { phase, url, branch, detail } = event.extras;
+    // The outcome replaces the note of its beginning.
+    if (phase !== "cloning") removeRow(draft, CLONING);
+    if (phase === "cloned" && draft.session) draft.session = { ...draft.session, repository: event.extras };
+    if (phase === "cloning") putRow(draft, { kind: "notice", key: CLONING, at: event.at, tone: "quiet", text: `Cloning \`${url}\`…` });
+    else if (phase === "cloned") notice(draft, event, "quiet", `Cloned \`${url}\` to the branch \`${branch ?? ""}\``);
+    else notice(draft, event, "bad", `Couldn't clone \`${url}\`. Send a message to try again.`, { detail });
+  },
+  pushed(draft, event) {
+    const { url, branch, commit } = event.extras;
+    notice(draft, event, "quiet", `Pushed \`${commit.slice(0, SHORT_COMMIT)}\` to the branch \`${branch}\` of \`${url}\``);
   },
   commands(draft, event) {
     const { items, more = 0 } = event.extras;
@@ -177,15 +200,22 @@ function deliver(draft: ScreenDraft, event: ObservationEvent<"chat">): void {
   const attachments = event.extras.attachments ?? sent?.attachments ?? [];
   const text = event.content || sent?.text || "";
   beginTurn(draft, event, sent, { text, attachments });
-  if (sent?.phase === "sent") return putRow(draft, { ...sent, text, attachments, phase: "delivered" });
+  const begins = draft.turn?.key === `turn:${event.seq}` ? event.seq : undefined;
+  if (sent?.phase === "sent") return putRow(draft, { ...sent, text, attachments, begins, phase: "delivered" });
   if (sent) removeRow(draft, sent.key);
   const { seq, item, at } = event;
   const key = sent?.key ?? `user:${seq}`;
-  putRow(draft, { kind: "user", key, seq: sent?.seq ?? seq, item, at, text, mode: sent?.mode ?? "queue", attachments, phase: "delivered" });
+  putRow(draft, { kind: "user", key, seq: sent?.seq ?? seq, item, at, text, mode: sent?.mode ?? "queue", attachments, begins, phase: "delivered" });
 }
 
 /** States in which requests for approval stay open. */
 const APPROVAL_STATES: readonly AgentState[] = ["awaiting_confirmation", "paused", "starting"];
+
+/** Key of the row that a clone has until its outcome. */
+const CLONING = "cloning";
+
+/** Length of a shown commit id. */
+const SHORT_COMMIT = 8;
 
 /** Number of decisions kept. */
 const MAX_DECISIONS = 64;
@@ -246,7 +276,7 @@ export function decisionText({ decision, who, reason, edited, withdrawn }: Taken
   return did + (who ? ` by ${who}` : "") + (reason ? `: ${reason}` : "");
 }
 
-function notice(draft: ScreenDraft, event: ObservationEvent, tone: NoticeRow["tone"], text: string, more: Pick<NoticeRow, "detail" | "code"> = {}): void {
+function notice(draft: ScreenDraft, event: ObservationEvent, tone: NoticeRow["tone"], text: string, more: Pick<NoticeRow, "detail" | "code" | "fork"> = {}): void {
   putRow(draft, { kind: "notice", key: `notice:${event.seq}`, at: event.at, tone, text, ...more });
   announce(draft, event.seq, text);
 }

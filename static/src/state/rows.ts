@@ -1,7 +1,10 @@
 // Rows of the chat, top to bottom. Rows are replaced, never changed. An unchanged row keeps its
 // identity and is not drawn again.
 
-import type { MessageMode, ObservationExtras, PlanItem, EventOrigin, RiskAssessment, TruncationMark } from "../wire/event";
+import type {
+  EventOrigin, MessageMode, ObservationExtras, PlanItem, RiskAssessment, TruncationMark, WorkspaceChanges, WorkspaceCheckpoint,
+} from "../wire/event";
+import type { ForkOrigin } from "../wire/generated/types";
 import type { SpentCost } from "./screenState";
 
 /** Text that grows by deltas. */
@@ -22,6 +25,8 @@ export interface UserRow {
   /** `withdrawn`: left the queue, delivery still unknown. */
   phase: "sent" | "queued" | "withdrawn" | "delivered";
   attachments: string[];
+  /** Number of the event that began a turn with this message. Absent if it began none. */
+  begins?: number | undefined;
 }
 
 export interface TextRow extends GrowingText {
@@ -105,6 +110,8 @@ export interface NoticeRow {
   /** Part of the text between backticks, shown as code. */
   code?: string;
   detail?: string;
+  /** Set on the beginning of a fork. */
+  fork?: ForkOrigin;
 }
 
 export type TurnOutcome = "finished" | "failed" | "interrupted" | "budget";
@@ -121,6 +128,13 @@ export interface TurnRow {
   cost: SpentCost | null;
   /** Final text of the agent. Empty if it wrote none. */
   answer: string;
+  /** Name on the wire. Its checkpoint has the same. */
+  turn: string | undefined;
+  /** Number of its last event, up to the capture of the workspace. */
+  end: number;
+  /** Capture of the workspace after the turn, and what it changed. Absent without a change. */
+  checkpoint?: WorkspaceCheckpoint;
+  changes?: WorkspaceChanges;
 }
 
 export type ChatRow = UserRow | TextRow | ToolRow | PlanRow | SummaryRow | NoticeRow | TurnRow;

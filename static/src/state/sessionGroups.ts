@@ -1,25 +1,26 @@
 // Groups of the session list, by last activity. Pure.
 
+import { treesOf, type SessionTree } from "../fork/sessionTree";
 import type { Session } from "../wire/frame";
 
-/** Sessions of one period, newest first. */
+/** Sessions of one period with their forks, newest first. */
 export interface SessionGroup {
   label: string;
-  items: Session[];
+  items: SessionTree[];
 }
 
 /**
- * Groups sessions by the local calendar day of their last activity, newest group first. `today`:
- * any time of the current day, in milliseconds since the epoch.
+ * Groups trees of sessions by the local calendar day of their newest activity, newest group first.
+ * `today`: any time of the current day, in milliseconds since the epoch.
  */
 export function groupSessions(sessions: readonly Session[], today: number): SessionGroup[] {
-  const groups = new Map<string, Session[]>();
+  const groups = new Map<string, SessionTree[]>();
   const sorted = sessions.toSorted((a, b) => (a.updated_at < b.updated_at ? 1 : a.updated_at > b.updated_at ? -1 : 0));
-  for (const session of sorted) {
-    const label = periodOf(Date.parse(session.updated_at), today);
+  for (const { tree, newest } of treesOf(sorted)) {
+    const label = periodOf(Date.parse(newest.updated_at), today);
     const group = groups.get(label);
-    if (group) group.push(session);
-    else groups.set(label, [session]);
+    if (group) group.push(tree);
+    else groups.set(label, [tree]);
   }
   return [...groups].map(([label, items]) => ({ label, items }));
 }

@@ -12,7 +12,7 @@ import * as written from "./taskDraft";
 import { missingText, without, type MissingFiles } from "./taskDraft";
 
 /** Choices of the user beside the task. */
-export interface TaskChoices extends Pick<NewSession, "agent" | "model" | "effort" | "mode" | "analyzer" | "image" | "directory"> {
+export interface TaskChoices extends Pick<NewSession, "agent" | "model" | "effort" | "mode" | "analyzer" | "image" | "directory" | "repo" | "ref"> {
   /** Budget in USD as typed, which may not be a number yet. */
   budget?: string;
 }
@@ -76,8 +76,9 @@ function clearStarted(sent: { task: string; files: readonly File[] }): void {
  * nothing else.
  */
 export async function startWith(last: { current: StartAttempt | null }, chosen: TaskChoices & { task: string }, files: readonly File[]): Promise<string> {
-  const { task, budget, ...options } = chosen;
-  const rest = { ...options, budget_usd: parseBudget(budget) };
+  const { task, budget, ref, ...options } = chosen;
+  // A ref alone names nothing.
+  const rest = { ...options, ...(options.repo && ref && { ref }), budget_usd: parseBudget(budget) };
   // A session created for files is reused after a failed upload, even if the task or the files
   // changed.
   const reusesSession = last.current?.requestJson === JSON.stringify(rest);

@@ -104,9 +104,15 @@ export function endTurn(draft: ScreenDraft, at: string, state?: AgentState, reas
   if (!turn) return;
   const hasFailed = turn.hasFailed || state === "failed" || reason === "failed";
   const outcome = turn.isInterrupted ? "interrupted" : reason === "budget" ? "budget" : hasFailed ? "failed" : "finished";
-  const { key, request, answer, cost } = turn;
-  const row: TurnRow = { kind: "turn", key, at, outcome, durationMs: workedMs(draft, turn, at), cost, answer };
+  const { key, id, request, answer, cost } = turn;
+  const row: TurnRow = { kind: "turn", key, at, outcome, durationMs: workedMs(draft, turn, at), cost, answer, turn: id, end: state ? draft.lastSeq : draft.lastSeq - 1 };
   draft.turn = null;
   draft.ended = { key, outcome, request };
   putRow(draft, row);
+}
+
+/** Notes the capture of a turn's workspace, or what it changed. Both follow the end of the turn. */
+export function noteCapture(draft: ScreenDraft, { observation, extras }: ObservationEvent<"checkpoint"> | ObservationEvent<"changes">): void {
+  const row = draft.rows.findLast((row): row is TurnRow => row.kind === "turn" && row.turn === extras.checkpoint);
+  if (row) putRow(draft, { ...row, [observation]: extras, ...(draft.ended?.key === row.key && { end: draft.lastSeq }) });
 }

@@ -22,6 +22,8 @@ export type {
   ToolLocation,
   ToolStatus,
   TruncationMark,
+  WorkspaceChanges,
+  WorkspaceCheckpoint,
 } from "./generated/types";
 
 /** Sender of an event. */

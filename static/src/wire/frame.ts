@@ -36,10 +36,22 @@ export interface Session {
   } | null;
   budget_usd?: number | null;
   archived?: boolean;
+  /** Session that this one was forked from, and its newest event that both have. */
+  parent?: { id: string; seq: number } | null;
   /** Newest message, command or failure in one line of plain text. */
   latest?: string | null;
   /** Number of the event that `latest` describes. */
   latest_seq?: number | null;
+  /** Cloned repository. `null`: the workspace began empty, or the server is older. */
+  repository?: SessionRepository | null;
+}
+
+/** Repository of a session. `commit` and `branch` are known once it is cloned. */
+export interface SessionRepository {
+  url: string;
+  ref?: string | null;
+  commit?: string | null;
+  branch?: string | null;
 }
 
 /** Frame about this connection only. */

@@ -43,6 +43,10 @@ export interface NewSession {
   analyzer?: string;
   image?: string;
   directory?: string;
+  /** Repository to clone: an `https` address, or a path on the server's host. */
+  repo?: string;
+  /** Branch, tag or commit of `repo`. */
+  ref?: string;
   budget_usd?: number;
 }
 

@@ -10,6 +10,7 @@ pub mod chromium;
 pub mod disk;
 pub mod driver;
 pub mod engine;
+pub mod git_server;
 pub mod host;
 pub mod leftovers;
 pub mod model;

@@ -183,6 +183,15 @@ impl RestClient {
         })
         .await;
     }
+
+    /// Waits until the session is idle, and the changes of its newest turn are captured.
+    pub async fn until_captured(&self, id: &str) {
+        self.until_state(id, "idle").await;
+        super::eventually(&format!("session {id} to be captured"), || async move {
+            self.events(id).await.last().is_some_and(|event| event["observation"] == "changes")
+        })
+        .await;
+    }
 }
 
 /// Sends the request and reads the answer to its end.

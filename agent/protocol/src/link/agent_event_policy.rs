@@ -34,9 +34,12 @@ impl EventBody {
         if !allowed {
             return Err(self.name().to_owned());
         }
-        // The server stores whole texts, so only the server sets their location.
+        // The server stores whole texts and pictures, so only the server sets their location.
         match &mut self {
             EventBody::Observation(Observation { kind, .. }) => {
+                if let ObservationKind::Browse { screenshot, html, .. } = kind {
+                    (*screenshot, *html) = (None, None);
+                }
                 if let ObservationKind::Run { truncated: Some(truncated), .. }
                 | ObservationKind::Read { truncated: Some(truncated), .. }
                 | ObservationKind::Browse { truncated: Some(truncated), .. }
@@ -157,6 +160,13 @@ mod tests {
             let body = |extras: &Value| json!({ "observation": name, "extras": extras, "content": "" });
             assert_eq!(accepted(body(&read)), Ok(body(&cut)));
         }
+    }
+
+    #[test]
+    fn locations_of_a_pages_contents_are_removed() {
+        let spoof = json!({ "url": "http://a/", "screenshot": "/api/elsewhere", "html": "/api/elsewhere" });
+        let body = |extras: Value| json!({ "observation": "browse", "extras": extras, "content": "" });
+        assert_eq!(accepted(body(spoof)), Ok(body(json!({ "url": "http://a/" }))));
     }
 
     #[test]

@@ -65,7 +65,7 @@ async fn reports_outside_work_have_a_lower_quota() {
 
 #[actix::test]
 async fn large_contents_count() {
-    let piece = |offset| AgentReport::Piece { item: "i".into(), offset, text: "x".repeat(200_000) };
+    let piece = |offset| AgentReport::Piece { item: "i".into(), offset, text: "x".repeat(200_000), base64: false };
     let whole = think(250_000);
     for (first, second) in [(piece(0), piece(200_000)), (whole.clone(), whole)] {
         let fixture = ReportFixture::with_quota(quota(400_000, 1)).await;

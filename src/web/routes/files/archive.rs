@@ -77,7 +77,7 @@ async fn archive(
 }
 
 /// Returns the header of an attachment. A name beyond ASCII is sent in both forms.
-fn attachment(name: String) -> ContentDisposition {
+pub(in crate::web::routes) fn attachment(name: String) -> ContentDisposition {
     let extended = (!name.is_ascii()).then(|| {
         let charset = Charset::Ext("UTF-8".to_owned());
         let value = name.clone().into_bytes();

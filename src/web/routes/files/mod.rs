@@ -20,8 +20,10 @@ mod directory;
 mod incoming_body;
 mod plan;
 
+pub(super) use archive::attachment;
+
 /// Policy of an answer with content that an agent wrote, in addition to that of all answers.
-const CONTENT_POLICY: &str = "default-src 'none'; sandbox";
+pub(super) const CONTENT_POLICY: &str = "default-src 'none'; sandbox";
 
 /// Returns the documented routes of files.
 pub(in crate::web) fn documented() -> DocumentedRoutes {
@@ -56,7 +58,7 @@ async fn check_writable(services: &WebServices, id: SessionId) -> Result<(), Api
 }
 
 /// Returns the path of a query or a body. An absent path is the workspace itself.
-fn path_or_root(text: Option<&str>, encoded: bool) -> Result<InnerPath, ApiError> {
+pub(super) fn path_or_root(text: Option<&str>, encoded: bool) -> Result<InnerPath, ApiError> {
     InnerPath::parse_or_root(text.unwrap_or_default(), PathForm::of(encoded)).map_err(ApiError::from)
 }
 
@@ -90,6 +92,7 @@ impl From<FileError> for ApiError {
             | FileError::NotADirectory(_)
             | FileError::NotRegular(_)
             | FileError::SeveralNames(_)
+            | FileError::ChangedMeanwhile(_)
             | FileError::IntoItself(_)
             | FileError::NotEmpty(_)
             | FileError::Denied(_)

@@ -58,13 +58,47 @@ export type ApprovalDecision = "allow" | "allow_always" | "deny";
 export type ApprovalMode = "plan" | "ask" | "edits" | "auto";
 
 /**
+ * Changed file with the counts of its lines.
+ */
+export type ChangedFile = { path: string, 
+/**
+ * True if `path` is percent-encoded.
+ */
+encoded?: boolean, change: FileChangeKind, 
+/**
+ * Old path of a moved file, percent-encoded if `encoded` is set.
+ */
+from?: string, 
+/**
+ * Added lines. Absent for a binary file.
+ */
+added?: number, 
+/**
+ * Removed lines. Absent for a binary file.
+ */
+removed?: number, };
+
+/**
+ * Cause of a checkpoint.
+ */
+export type CheckpointKind = "start" | "turn" | "restore" | "before_restore";
+
+/**
  * Client request: `"action"` holds its name, `"args"` holds the rest.
  */
 export type ClientRequest = { "action": "initialize", "args": { model?: string, directory?: string, agent_cls?: string, image?: string, title?: string, effort?: EffortChoice, mode?: ApprovalMode, 
 /**
  * Name of the security analyzer.
  */
-analyzer?: string, } } | { "action": "start", "args": { task: string, } } | { "action": "message", "args": { content: string, mode?: MessageMode, attachments?: Array<string>, } } | { "action": "run", "args": { command: string, } } | { "action": "read", "args": { path: string, } } | { "action": "write", "args": { path: string, content: string, } } | { "action": "browse", "args": { url: string, } } | { "action": "interrupt", "args": Record<symbol, never> } | { "action": "pause", "args": Record<symbol, never> } | { "action": "resume", "args": Record<symbol, never> } | { "action": "stop", "args": Record<symbol, never> } | { "action": "end", "args": Record<symbol, never> } | { "action": "confirm", "args": { request: string, decision: ApprovalDecision, reason?: string, 
+analyzer?: string, 
+/**
+ * Repository to clone: an `https` address, or a path below one of `workspace.sources`.
+ */
+repo?: string, 
+/**
+ * Branch, tag or commit of `repo`. Default: its default branch.
+ */
+ref?: string, } } | { "action": "start", "args": { task: string, } } | { "action": "message", "args": { content: string, mode?: MessageMode, attachments?: Array<string>, } } | { "action": "run", "args": { command: string, } } | { "action": "read", "args": { path: string, } } | { "action": "write", "args": { path: string, content: string, } } | { "action": "browse", "args": { url: string, } } | { "action": "interrupt", "args": Record<symbol, never> } | { "action": "pause", "args": Record<symbol, never> } | { "action": "resume", "args": Record<symbol, never> } | { "action": "stop", "args": Record<symbol, never> } | { "action": "end", "args": Record<symbol, never> } | { "action": "confirm", "args": { request: string, decision: ApprovalDecision, reason?: string, 
 /**
  * Id of one of the request's choices. Absent: the first choice of `decision`'s kind.
  */
@@ -73,6 +107,11 @@ choice?: string,
  * Arguments that replace those of the tool call, if the request is editable.
  */
 input?: JsonValue, } } | { "action": "set_mode", "args": { mode: ApprovalMode, message?: string, } } | { "action": "edit_queue", "args": { item: string, content?: string, remove?: boolean, } } | { "action": "set_model", "args": { model: string, } } | { "action": "set_budget", "args": { usd: number | null, } } | { "action": "kill_process", "args": { pid: number, } } | { "action": "ping", "args": Record<symbol, never> };
+
+/**
+ * Phase of a clone.
+ */
+export type ClonePhase = "cloning" | "cloned" | "failed";
 
 /**
  * Party that decided about an approval request or a reviewed call.
@@ -141,7 +180,39 @@ export type EventSource = "user" | "agent" | "server";
  */
 export type FileChangeKind = "created" | "modified" | "deleted" | "moved";
 
+/**
+ * Point of another session at which a session began.
+ */
+export type ForkOrigin = { 
+/**
+ * Id of the session that was forked.
+ */
+from: string, 
+/**
+ * Number of the newest event that both sessions have.
+ */
+at: number, 
+/**
+ * Checkpoint of `from`, or of a session that `from` was forked from, whose files the workspace
+ * began with. `now`: the files of `from` at the time of the fork. Absent: no files.
+ */
+checkpoint?: string, };
+
 export type JsonValue = number | string | boolean | Array<JsonValue> | { [key in string]: JsonValue } | null;
+
+/**
+ * Entry of the workspace that a checkpoint does not contain. A directory stands for its content.
+ */
+export type LeftOutEntry = { path: string, 
+/**
+ * True if `path` is percent-encoded.
+ */
+encoded?: boolean, reason: LeftOutReason, };
+
+/**
+ * Reason why a checkpoint does not contain an entry.
+ */
+export type LeftOutReason = "ignored" | "too_large" | "special" | "unreadable" | "limit";
 
 /**
  * Process that goes on after the command that started it has ended.
@@ -193,7 +264,27 @@ estimated?: boolean, };
 /**
  * Kind of observation: `"observation"` holds its name, `"extras"` holds the rest.
  */
-export type ObservationKind = { "observation": "run", "extras": { command: string, exit_code?: number, signal?: string, duration_ms: number, timed_out?: boolean, truncated?: TruncationMark, } } | { "observation": "read", "extras": { path: string, truncated?: TruncationMark, } } | { "observation": "write", "extras": { path: string, bytes: number, } } | { "observation": "edit", "extras": { path: string, line: number, change: EditKind, lines: Array<string>, diff: string, } } | { "observation": "browse", "extras": { url: string, title?: string, screenshot?: string, truncated?: TruncationMark, } } | { "observation": "tool", "extras": { kind: ToolKind, 
+export type ObservationKind = { "observation": "run", "extras": { command: string, exit_code?: number, signal?: string, duration_ms: number, timed_out?: boolean, truncated?: TruncationMark, } } | { "observation": "read", "extras": { path: string, truncated?: TruncationMark, } } | { "observation": "write", "extras": { path: string, bytes: number, } } | { "observation": "edit", "extras": { path: string, line: number, change: EditKind, lines: Array<string>, diff: string, } } | { "observation": "browse", "extras": { 
+/**
+ * Address after all redirects.
+ */
+url: string, title?: string, 
+/**
+ * Path on this server that returns a picture of the page. Set by the server.
+ */
+screenshot?: string, 
+/**
+ * Path on this server that returns the page's HTML, as scripts left it. Set by the server.
+ */
+html?: string, 
+/**
+ * Errors of the page, oldest first, and notes about its dialogs and new tabs.
+ */
+console?: Array<string>, 
+/**
+ * True if the page was fetched without a browser, so that none of its scripts ran.
+ */
+plain?: boolean, truncated?: TruncationMark, } } | { "observation": "tool", "extras": { kind: ToolKind, 
 /**
  * Call in words, for a person.
  */
@@ -298,7 +389,19 @@ out_of_memory?: boolean, stderr_tail?: string,
 /**
  * Driver, and what its isolation does and does not cover, in words.
  */
-isolation?: string, } } | { "observation": "error", "extras": { code: string, detail: string, } } | { "observation": "notice", "extras": { code: string, detail: string, 
+isolation?: string, } } | { "observation": "checkpoint", "extras": WorkspaceCheckpoint } | { "observation": "changes", "extras": WorkspaceChanges } | { "observation": "forked", "extras": ForkOrigin } | { "observation": "repository", "extras": RepositoryClone } | { "observation": "pushed", "extras": { 
+/**
+ * Address of the repository, without credentials.
+ */
+url: string, 
+/**
+ * Branch in the repository.
+ */
+branch: string, 
+/**
+ * Newest pushed commit.
+ */
+commit: string, } } | { "observation": "error", "extras": { code: string, detail: string, } } | { "observation": "notice", "extras": { code: string, detail: string, 
 /**
  * Attempts of the model call, for the code `provider_retried`.
  */
@@ -335,6 +438,31 @@ item: string, content: string, attachments?: Array<string>, };
  * Effort that a model spends on its thinking.
  */
 export type ReasoningEffort = "minimal" | "low" | "medium" | "high";
+
+/**
+ * Progress of a clone into the workspace.
+ */
+export type RepositoryClone = { phase: ClonePhase, 
+/**
+ * Address or path of the repository, without credentials.
+ */
+url: string, 
+/**
+ * Requested branch, tag or commit. Absent: the repository's default branch.
+ */
+ref?: string, 
+/**
+ * Commit that the workspace began with, once cloned.
+ */
+commit?: string, 
+/**
+ * Branch of the session, once cloned.
+ */
+branch?: string, 
+/**
+ * Reason of a failure, for a person.
+ */
+detail?: string, };
 
 /**
  * Wait of a model call for its next attempt, from the server alone. A client that attaches during
@@ -451,3 +579,62 @@ bytes: number,
  * Path on this server that returns the whole text. Absent if the whole text was not stored.
  */
 href?: string, };
+
+/**
+ * Difference between a checkpoint and the one before it.
+ */
+export type WorkspaceChanges = { checkpoint: string, 
+/**
+ * Checkpoint before it.
+ */
+since: string, 
+/**
+ * Changed files, in the order of their paths.
+ */
+files: Array<ChangedFile>, 
+/**
+ * Number of further changed files, which `files` does not list.
+ */
+more?: number, 
+/**
+ * Added lines of the listed files.
+ */
+added: number, 
+/**
+ * Removed lines of the listed files.
+ */
+removed: number, };
+
+/**
+ * Captured workspace.
+ */
+export type WorkspaceCheckpoint = { 
+/**
+ * Id of the checkpoint. For the end of a turn, the turn's id.
+ */
+checkpoint: string, kind: CheckpointKind, 
+/**
+ * Checkpoint that a restore went back to.
+ */
+of?: string, 
+/**
+ * Number of captured files.
+ */
+files: number, 
+/**
+ * Size of the captured files.
+ */
+bytes: number, 
+/**
+ * The capture took longer than 2 s, or a server died during it. Later changes may be part of
+ * it.
+ */
+partial?: boolean, 
+/**
+ * Entries of the workspace that are not part of the checkpoint.
+ */
+left_out?: Array<LeftOutEntry>, 
+/**
+ * Number of further such entries, which `left_out` does not list.
+ */
+left_out_more?: number, };
